@@ -1,0 +1,84 @@
+"""The method's switches: three presets, and every difference between them as one named key.
+
+Flows in: a preset name and overrides. Flows out: `Method`, the resolved table that the rollout, the judge and
+the learner read.
+Invariant: presets differ only in this table; no other file asks for a preset's name.
+
+`authors` is what the published code does, `paper` what the text says, `envace` ours (the default).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from envace.errors import ParamsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """Each field: a switch, its values, and what they mean."""
+
+    source: Literal["rehearse", "environment", "recorded"] = "rehearse"  # who answers ACT's calls in training
+    roles: tuple[Literal["act", "rehearse"], ...] = ("act", "rehearse")  # whose rows are trained
+    baseline: Literal["generation", "trajectory"] = "trajectory"  # mean over a role's generations, or over its trajectories
+    lone: Literal["raw", "zero"] = "zero"  # advantage of a group with one member
+    on_tool_error: Literal["terminate", "observe"] = "observe"  # a failed call ends the episode, or ACT sees the error
+    validation: Literal["rehearsal", "deterministic"] = "deterministic"  # who checks a call before it is answered
+    thought_calls: Literal["execute", "ignore"] = "ignore"  # calls quoted inside <think>
+    few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "none"] = "up_to_turn"  # records REHEARSE is shown
+    show_act_thoughts: bool = False  # REHEARSE reads ACT's <think> text
+    turn_caps: Literal["turn_end", "always"] = "always"  # when step and call budgets are tested
+    unscored: Literal["zero", "exclude"] = "exclude"  # an episode whose judge failed
+    unfinished_turn: Literal["skip", "judge"] = "judge"  # a turn open when the episode stops
+    empty_penalty: float = 0.0  # subtracted from the reward of rows with empty text
+    loss_weight: Literal["generation", "token"] = "token"  # every generation equal, or every token equal
+    kl: float = 0.0  # coefficient of the KL loss to the start weights; 0 makes no reference model
+
+
+AUTHORS = Method(
+    baseline="generation", lone="raw", on_tool_error="terminate", validation="rehearsal", thought_calls="execute",
+    few_shot="gold", show_act_thoughts=True, turn_caps="turn_end", unscored="zero", unfinished_turn="skip",
+    empty_penalty=0.1, loss_weight="generation", kl=0.0,
+)  # fmt: skip
+PAPER = dataclasses.replace(AUTHORS, turn_caps="always", empty_penalty=0.0, kl=1e-4)
+PRESETS: dict[str, Method] = {"authors": AUTHORS, "paper": PAPER, "envace": Method()}
+
+
+def resolve_method(preset: str, override: dict[str, Any]) -> Method:
+    """A preset with overrides, each checked. Raises ParamsError naming key, value and what is allowed."""
+    hints = typing.get_type_hints(Method)
+    changes = {}
+    for key, value in override.items():
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.4)
+            raise ParamsError(f"unknown switch {key} (value {value!r}); " + (f"did you mean {near[0]}?" if near else f"switches: {', '.join(hints)}"))
+        changes[key] = _checked(key, hints[key], value)
+    return dataclasses.replace(PRESETS[preset], **changes)
+
+
+def _checked(key: str, hint: Any, value: Any) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        items = tuple(value) if isinstance(value, (list, tuple)) else ()
+        if not items or any(v not in typing.get_args(args[0]) for v in items) or len(set(items)) < len(items):
+            raise ParamsError(f"{key} is {value!r}, must be a list out of {', '.join(typing.get_args(args[0]))}")
+        return items
+    if origin is Literal:
+        if value not in args:
+            raise ParamsError(f"{key} is {value!r}, must be one of {', '.join(args)}")
+        return value
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise ParamsError(f"{key} is {value!r}, must be true or false")
+        return value
+    try:  # YAML reads 1e-4 as text
+        number = float(value) if not isinstance(value, bool) else float("nan")
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not 0 <= number <= 10:
+        raise ParamsError(f"{key} is {value!r}, must be a number from 0 to 10")
+    return number

@@ -1,0 +1,414 @@
+"""params.yaml -> frozen dataclasses, checked before anything heavy is imported.
+
+Flows in: the YAML text the user edits. Flows out: `Params`, every value typed and inside its range.
+Invariant: an unknown, misspelt, mistyped or out-of-range value raises `ParamsError` with one sentence naming
+the key, the value and, for a key, the nearest valid one. Nothing here imports torch, verl, Prefect or MLflow.
+
+`python -m envace.params` checks the file and prints the resolved method table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import sys
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+
+from envace.errors import ParamsError, boundary
+from envace.method import Method, resolve_method
+
+
+@dataclass(frozen=True)
+class Range:
+    """Both ends are allowed values."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+Count = Annotated[int, Range(1)]
+CountOrZero = Annotated[int, Range(0)]
+Share = Annotated[float, Range(0.0, 1.0)]
+Positive = Annotated[float, Range(1e-12)]
+Port = Annotated[int, Range(1024, 65535)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodParams:
+    preset: Literal["authors", "paper", "envace"] = "envace"
+    override: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataParams:
+    source: Literal["desk", "local", "s3", "hub"] = "desk"
+    uri: str = ""  # folder, s3:// prefix or hub id; empty for the desk
+    revision: str = ""
+    max_first_prompt_tokens: Count = 3500  # rows whose first prompt is longer are rejected
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeskParams:
+    seed: int = 7
+    train_tasks: Annotated[int, Range(4, 1_000_000)] = 96
+    held_tasks: Annotated[int, Range(2, 1_000_000)] = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyParams:
+    """The tiny Qwen3-architecture policy, made from scratch."""
+
+    hidden: Annotated[int, Range(16, 1024)] = 128
+    layers: Annotated[int, Range(1, 24)] = 3
+    heads: Annotated[int, Range(1, 32)] = 4
+    vocab: Annotated[int, Range(320, 32000)] = 640
+    updates: CountOrZero = 600  # warm-start updates on expert transcripts; 0 leaves random weights
+    batch: Count = 32
+    lr: Positive = 3e-3
+    tasks: Count = 1000  # transcripts to warm-start from, disjoint from train and held-out tasks
+    threads: Count = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyParams:
+    kind: Literal["tiny", "hub", "local"] = "tiny"
+    uri: str = ""
+    revision: str = ""
+    tiny: TinyParams = TinyParams()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutParams:
+    prompt_set: Literal["compact", "full"] = "compact"
+    prompt_tokens: Count = 896  # longest prompt of one generation
+    response_tokens: Count = 128  # longest output of one generation
+    max_steps: Count = 12  # ACT generations an episode
+    max_calls: Count = 12  # tool calls an episode
+    max_parallel: Count = 4  # calls in one ACT generation
+    max_errors: CountOrZero = 4  # failed calls an episode survives
+    deadline_s: Positive = 120.0  # wall clock of one episode
+    temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
+    top_p: Annotated[float, Range(1e-6, 1.0)] = 1.0
+    enable_thinking: bool = False
+
+    @property
+    def context(self) -> int:
+        """Tokens a model must hold: prompt and response of one generation."""
+        return self.prompt_tokens + self.response_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeParams:
+    kind: Literal["rule", "llm"] = "rule"
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""
+    temperature: Annotated[float, Range(0.0, 2.0)] = 0.6
+    top_p: Annotated[float, Range(1e-6, 1.0)] = 0.8
+    max_tokens: Count = 6000
+    timeout_s: Positive = 120.0
+    attempts: Count = 5
+    concurrency: Count = 64
+    max_unscored: Share = 0.25  # the run stops above this rate of unscored episodes in a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainParams:
+    arms: tuple[str, ...] = ("envace",)
+    seeds: tuple[int, ...] = (1,)
+    steps: Count = 6
+    prompts: Count = 4  # prompts a step
+    group: Annotated[int, Range(2, 1024)] = 4  # episodes a prompt
+    lr: Positive = 1e-4
+    warmup_steps: CountOrZero = 0
+    weight_decay: Annotated[float, Range(0.0)] = 0.01
+    grad_clip: Positive = 1.0
+    clip_ratio: Annotated[float, Range(0.0, 1.0)] = 0.2
+    entropy: Annotated[float, Range(0.0)] = 0.0
+    save_every: Count = 2
+    keep_every: CountOrZero = 0  # 0 keeps only rolling checkpoints; k also keeps every k-th step's weights
+    rolling: Count = 2  # rolling checkpoints kept
+    shuffle: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineParams:
+    device: Literal["cpu", "gpu"] = "cpu"
+    rollout: Literal["hf", "vllm"] = "hf"
+    python: str = ""  # interpreter of the trainer environment; empty means this one
+    nodes: Count = 1
+    gpus_per_node: Count = 1  # on CPU: ranks
+    tensor_parallel: Count = 1
+    gpu_memory: Share = 0.6
+    max_tokens_per_gpu: Count = 4096  # of one micro-batch
+    offload: bool = False
+    gradient_checkpointing: bool = False
+    workers: Count = 1  # agent-loop processes
+    concurrency: Count = 64  # sequences the rollout server decodes at once
+    object_store_mb: Count = 500
+    start_timeout_s: Positive = 300.0  # until the first sign of life
+    step_timeout_s: Positive = 600.0  # longest silence between signs of life
+    deadline_s: Positive = 3600.0  # whole training subprocess
+    ray_address: str = ""  # empty starts a local Ray
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalParams:
+    policies: tuple[str, ...] = ("start", "envace-1")
+    benchmarks: tuple[Literal["desk", "bfcl", "tau2", "vita", "finmcp"], ...] = ("desk",)
+    trials: Count = 4
+    temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
+    limit: CountOrZero = 0  # tasks, chosen by hash; 0 is all
+    min_complete: Share = 1.0  # below this share of planned samples no headline is given
+    seed: int = 11
+
+
+@dataclass(frozen=True, kw_only=True)
+class TTSParams:
+    policy: str = "envace-1"
+    modes: tuple[Literal["parallel", "sequential"], ...] = ("parallel", "sequential")
+    budgets: tuple[Annotated[int, Range(0, 64)], ...] = (0, 2)  # N private rehearsals; 0 is the control
+    trials: Count = 2
+    limit: CountOrZero = 12
+    memory_tokens: Count = 96
+    feedback_tokens: Count = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class FidelityParams:
+    policies: tuple[str, ...] = ("start", "envace-1")
+    limit: CountOrZero = 48  # (call, true response) pairs; 0 is all
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportParams:
+    bootstrap: Annotated[int, Range(100, 1_000_000)] = 2000
+    title: str = "EnvACE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefectParams:
+    port: Port = 4200
+    work_pool: str = "envace"
+    cron: str = "0 3 * * *"
+    retries: CountOrZero = 1
+    retry_delay_s: Annotated[float, Range(0.0)] = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlflowParams:
+    port: Port = 5000
+    experiment: str = "envace"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params:
+    size: str = "laptop"
+    seed: int = 1
+    method: MethodParams = MethodParams()
+    data: DataParams = DataParams()
+    desk: DeskParams = DeskParams()
+    policy: PolicyParams = PolicyParams()
+    rollout: RolloutParams = RolloutParams()
+    judge: JudgeParams = JudgeParams()
+    train: TrainParams = TrainParams()
+    arms: dict[str, Any] = field(default_factory=dict)  # arm name -> method overrides on top of `method`
+    engine: EngineParams = EngineParams()
+    eval: EvalParams = EvalParams()
+    tts: TTSParams = TTSParams()
+    fidelity: FidelityParams = FidelityParams()
+    report: ReportParams = ReportParams()
+    prefect: PrefectParams = PrefectParams()
+    mlflow: MlflowParams = MlflowParams()
+
+    def resolved_method(self, arm: str = "") -> Method:
+        """The method table of an arm: preset, then `method.override`, then the arm's own overrides."""
+        own = self.arms.get(arm) or {}
+        return resolve_method(self.method.preset, {**self.method.override, **own})
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")  # YAML reads 1e-6 as a string; users mean a number
+
+
+def load(path: str | Path = "params.yaml") -> Params:
+    """Read and check a parameter file. Raises ParamsError."""
+    path = Path(path)
+    if not path.is_file():
+        raise ParamsError(f"{path} does not exist: run from the project's folder, or restore it with `make size NAME=laptop`")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        mark = getattr(e, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise ParamsError(f"{path} is not valid YAML{where}: {getattr(e, 'problem', None) or e}") from None
+    return parse(data, str(path))
+
+
+def parse(data: Any, where: str = "params.yaml") -> Params:
+    """Plain data -> Params. Raises ParamsError on the first value that cannot be used."""
+    if not isinstance(data, dict):
+        raise ParamsError(f"{where} must hold a mapping of sections, not {_kind(data)}")
+    params = _record(Params, data, "", where)
+    _cross_check(params, where)
+    return params
+
+
+def _cross_check(p: Params, where: str) -> None:
+    for arm in ("", *p.train.arms):
+        if arm and arm not in p.arms and arm != "envace":
+            raise ParamsError(f"{where}: train.arms names {arm!r}, which `arms` does not define; known arms: {', '.join(['envace', *p.arms])}")
+        try:
+            p.resolved_method(arm)
+        except ParamsError as e:
+            raise ParamsError(f"{where}: {f'arms.{arm}' if p.arms.get(arm) else 'method.override'}: {e}") from None
+    trained = [f"{a}-{s}" for a in p.train.arms for s in p.train.seeds]
+    known = ["start", *trained]
+    for key, names in (("eval.policies", p.eval.policies), ("tts.policy", (p.tts.policy,)), ("fidelity.policies", p.fidelity.policies)):
+        for name in names:
+            if name not in known:
+                raise ParamsError(f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{_nearest(name, known)}")
+    if p.policy.kind != "tiny" and not p.policy.uri:
+        raise ParamsError(f"{where}: policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder")
+    if p.policy.tiny.hidden % p.policy.tiny.heads:
+        raise ParamsError(f"{where}: policy.tiny.hidden ({p.policy.tiny.hidden}) must be a multiple of policy.tiny.heads ({p.policy.tiny.heads})")
+    if p.judge.kind == "llm" and not (p.judge.base_url and p.judge.model):
+        raise ParamsError(f"{where}: judge.kind is 'llm' but judge.base_url or judge.model is empty")
+    if p.engine.rollout == "vllm" and p.engine.device == "cpu":
+        raise ParamsError(f"{where}: engine.rollout 'vllm' needs engine.device 'gpu'; on CPU use 'hf'")
+    if p.data.source != "desk" and not p.data.uri:
+        raise ParamsError(f"{where}: data.uri is empty; data.source {p.data.source!r} needs a folder, an s3:// prefix or a hub id")
+    if p.data.source == "hub" and not re.fullmatch(r"[0-9a-f]{40}", p.data.revision):
+        raise ParamsError(f"{where}: data.revision must be a 40-digit commit for data.source 'hub', not {p.data.revision!r}")
+
+
+def _record(cls: type, data: Any, prefix: str, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise ParamsError(f"{where}: {prefix[:-1]} must be a mapping, not {_kind(data)}")
+    hints = typing.get_type_hints(cls, include_extras=True)
+    names = [f.name for f in dataclasses.fields(cls)]
+    for key in data:
+        if key not in names:
+            raise ParamsError(f"{where}: unknown key {prefix}{key} (value {data[key]!r}){_nearest(str(key), names, prefix)}")
+    return cls(**{k: _value(hints[k], v, f"{prefix}{k}", where) for k, v in data.items()})
+
+
+def _value(hint: Any, value: Any, key: str, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, value, key + ".", where)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value = _value(args[0], value, key, where)
+        low, high = args[1].low, args[1].high
+        if not low <= value <= high:
+            bound = f"at least {low:g}" if value < low else f"at most {high:g}"
+            raise ParamsError(f"{where}: {key} is {value!r}, must be {bound}")
+        return value
+    if origin is Literal:
+        if value not in args or isinstance(value, bool):
+            raise ParamsError(f"{where}: {key} is {value!r}, must be one of {', '.join(map(str, args))}{_nearest(str(value), [str(a) for a in args])}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)) or not value:
+            raise ParamsError(f"{where}: {key} is {value!r}, must be a non-empty list")
+        items = tuple(_value(args[0], v, f"{key}[{i}]", where) for i, v in enumerate(value))
+        if len(set(items)) < len(items):
+            raise ParamsError(f"{where}: {key} is {list(items)!r}, must not repeat a value")
+        return items
+    if origin is dict:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise ParamsError(f"{where}: {key} must be a mapping, not {_kind(value)}")
+        return dict(value)
+    return _scalar(hint, value, key, where)
+
+
+def _scalar(hint: type, value: Any, key: str, where: str) -> Any:
+    if hint is float and isinstance(value, str) and NUMBER.match(value):
+        value = float(value)
+    if hint is int and isinstance(value, str) and NUMBER.match(value) and float(value).is_integer() and "e" in value.lower():
+        value = int(float(value))
+    good = {
+        bool: isinstance(value, bool),
+        int: isinstance(value, int) and not isinstance(value, bool),
+        float: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
+        str: isinstance(value, str),
+    }[hint]
+    if not good:
+        name = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}[hint]
+        raise ParamsError(f"{where}: {key} is {value!r} ({_kind(value)}), must be {name}")
+    return float(value) if hint is float else value
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a mapping"}.get(type(value), type(value).__name__)
+
+
+def _nearest(name: str, known: list[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"; did you mean {prefix}{near[0]}?" if near else f"; valid here: {', '.join(prefix + k for k in known)}"
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def to_dict(record: Any) -> Any:
+    """Params (or a section) as plain data, tuples as lists."""
+    if dataclasses.is_dataclass(record):
+        return {f.name: to_dict(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, (tuple, list)):
+        return [to_dict(v) for v in record]
+    if isinstance(record, (dict, types.MappingProxyType)):
+        return {k: to_dict(v) for k, v in record.items()}
+    return record
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mapping -> dotted keys, as MLflow parameters: {"train.lr": 1e-4, ...}."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, name + "."))
+        else:
+            flat[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+    return flat
+
+
+def main() -> None:
+    """Check params.yaml and print the resolved method table."""
+    import argparse
+
+    cli = argparse.ArgumentParser(prog="python -m envace.params", description=main.__doc__)
+    cli.add_argument("path", nargs="?", default="params.yaml")
+    cli.add_argument("--quiet", action="store_true", help="print nothing when the file is good")
+    cli.add_argument("--get", metavar="KEY", help="print one value, e.g. mlflow.port")
+    args = cli.parse_args()
+    with boundary("parameters"):
+        params = load(args.path)
+        flat = flatten(to_dict(params))
+        if args.get:
+            if args.get not in flat:
+                raise ParamsError(f"no parameter {args.get}{_nearest(args.get, list(flat))}")
+            print(flat[args.get])
+        elif not args.quiet:
+            print(f"{args.path}: size {params.size}, preset {params.method.preset}, arms {', '.join(params.train.arms)}")
+            for arm in params.train.arms:
+                for key, value in dataclasses.asdict(params.resolved_method(arm)).items():
+                    print(f"  {arm:12} {key:20} {value}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
