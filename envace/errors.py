@@ -79,6 +79,9 @@ def boundary(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{what}: interrupted", file=sys.stderr, flush=True)
         raise SystemExit(130) from None
+    except BrokenPipeError:  # the reader of our output went away, as in `... | head`
+        sys.stderr.close()
+        raise SystemExit(0) from None
     except Exception as e:
         traceback.print_exc()
         print(f"{what}: {describe(e)}", file=sys.stderr, flush=True)

@@ -24,12 +24,20 @@ class Method:
 
     source: Literal["rehearse", "environment", "recorded"] = "rehearse"  # who answers ACT's calls in training
     roles: tuple[Literal["act", "rehearse"], ...] = ("act", "rehearse")  # whose rows are trained
-    baseline: Literal["generation", "trajectory"] = "trajectory"  # mean over a role's generations, or over its trajectories
+    baseline: Literal["generation", "trajectory"] = (
+        "trajectory"  # mean over a role's generations, or over its trajectories
+    )
     lone: Literal["raw", "zero"] = "zero"  # advantage of a group with one member
-    on_tool_error: Literal["terminate", "observe"] = "observe"  # a failed call ends the episode, or ACT sees the error
-    validation: Literal["rehearsal", "deterministic"] = "deterministic"  # who checks a call before it is answered
+    on_tool_error: Literal["terminate", "observe"] = (
+        "observe"  # a failed call ends the episode, or ACT sees the error
+    )
+    validation: Literal["rehearsal", "deterministic"] = (
+        "deterministic"  # who checks a call before it is answered
+    )
     thought_calls: Literal["execute", "ignore"] = "ignore"  # calls quoted inside <think>
-    few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "none"] = "up_to_turn"  # records REHEARSE is shown
+    few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "none"] = (
+        "up_to_turn"  # records REHEARSE is shown
+    )
     show_act_thoughts: bool = False  # REHEARSE reads ACT's <think> text
     turn_caps: Literal["turn_end", "always"] = "always"  # when step and call budgets are tested
     unscored: Literal["zero", "exclude"] = "exclude"  # an episode whose judge failed
@@ -55,7 +63,10 @@ def resolve_method(preset: str, override: dict[str, Any]) -> Method:
     for key, value in override.items():
         if key not in hints:
             near = difflib.get_close_matches(str(key), list(hints), n=1, cutoff=0.4)
-            raise ParamsError(f"unknown switch {key} (value {value!r}); " + (f"did you mean {near[0]}?" if near else f"switches: {', '.join(hints)}"))
+            raise ParamsError(
+                f"unknown switch {key} (value {value!r}); "
+                + (f"did you mean {near[0]}?" if near else f"switches: {', '.join(hints)}")
+            )
         changes[key] = _checked(key, hints[key], value)
     return dataclasses.replace(PRESETS[preset], **changes)
 
@@ -65,7 +76,9 @@ def _checked(key: str, hint: Any, value: Any) -> Any:
     if origin is tuple:
         items = tuple(value) if isinstance(value, (list, tuple)) else ()
         if not items or any(v not in typing.get_args(args[0]) for v in items) or len(set(items)) < len(items):
-            raise ParamsError(f"{key} is {value!r}, must be a list out of {', '.join(typing.get_args(args[0]))}")
+            raise ParamsError(
+                f"{key} is {value!r}, must be a list out of {', '.join(typing.get_args(args[0]))}"
+            )
         return items
     if origin is Literal:
         if value not in args:

@@ -53,6 +53,7 @@ class DataParams:
     uri: str = ""  # folder, s3:// prefix or hub id; empty for the desk
     revision: str = ""
     max_first_prompt_tokens: Count = 3500  # rows whose first prompt is longer are rejected
+    held_share: Share = 0.0625  # of rows not made by the desk: the part held out, chosen by hash of the id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,14 +238,18 @@ class Params:
 
 # --- reading ------------------------------------------------------------------------------------------------
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")  # YAML reads 1e-6 as a string; users mean a number
+NUMBER = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z"
+)  # YAML reads 1e-6 as a string; users mean a number
 
 
 def load(path: str | Path = "params.yaml") -> Params:
     """Read and check a parameter file. Raises ParamsError."""
     path = Path(path)
     if not path.is_file():
-        raise ParamsError(f"{path} does not exist: run from the project's folder, or restore it with `make size NAME=laptop`")
+        raise ParamsError(
+            f"{path} does not exist: run from the project's folder, or restore it with `make size NAME=laptop`"
+        )
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as e:
@@ -266,29 +271,51 @@ def parse(data: Any, where: str = "params.yaml") -> Params:
 def _cross_check(p: Params, where: str) -> None:
     for arm in ("", *p.train.arms):
         if arm and arm not in p.arms and arm != "envace":
-            raise ParamsError(f"{where}: train.arms names {arm!r}, which `arms` does not define; known arms: {', '.join(['envace', *p.arms])}")
+            raise ParamsError(
+                f"{where}: train.arms names {arm!r}, which `arms` does not define; known arms: {', '.join(['envace', *p.arms])}"
+            )
         try:
             p.resolved_method(arm)
         except ParamsError as e:
-            raise ParamsError(f"{where}: {f'arms.{arm}' if p.arms.get(arm) else 'method.override'}: {e}") from None
+            raise ParamsError(
+                f"{where}: {f'arms.{arm}' if p.arms.get(arm) else 'method.override'}: {e}"
+            ) from None
     trained = [f"{a}-{s}" for a in p.train.arms for s in p.train.seeds]
     known = ["start", *trained]
-    for key, names in (("eval.policies", p.eval.policies), ("tts.policy", (p.tts.policy,)), ("fidelity.policies", p.fidelity.policies)):
+    for key, names in (
+        ("eval.policies", p.eval.policies),
+        ("tts.policy", (p.tts.policy,)),
+        ("fidelity.policies", p.fidelity.policies),
+    ):
         for name in names:
             if name not in known:
-                raise ParamsError(f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{_nearest(name, known)}")
+                raise ParamsError(
+                    f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{_nearest(name, known)}"
+                )
     if p.policy.kind != "tiny" and not p.policy.uri:
-        raise ParamsError(f"{where}: policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder")
+        raise ParamsError(
+            f"{where}: policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder"
+        )
     if p.policy.tiny.hidden % p.policy.tiny.heads:
-        raise ParamsError(f"{where}: policy.tiny.hidden ({p.policy.tiny.hidden}) must be a multiple of policy.tiny.heads ({p.policy.tiny.heads})")
+        raise ParamsError(
+            f"{where}: policy.tiny.hidden ({p.policy.tiny.hidden}) must be a multiple of policy.tiny.heads ({p.policy.tiny.heads})"
+        )
+    if p.train.keep_every % p.train.save_every:
+        raise ParamsError(
+            f"{where}: train.keep_every ({p.train.keep_every}) must be a multiple of train.save_every ({p.train.save_every})"
+        )
     if p.judge.kind == "llm" and not (p.judge.base_url and p.judge.model):
         raise ParamsError(f"{where}: judge.kind is 'llm' but judge.base_url or judge.model is empty")
     if p.engine.rollout == "vllm" and p.engine.device == "cpu":
         raise ParamsError(f"{where}: engine.rollout 'vllm' needs engine.device 'gpu'; on CPU use 'hf'")
     if p.data.source != "desk" and not p.data.uri:
-        raise ParamsError(f"{where}: data.uri is empty; data.source {p.data.source!r} needs a folder, an s3:// prefix or a hub id")
+        raise ParamsError(
+            f"{where}: data.uri is empty; data.source {p.data.source!r} needs a folder, an s3:// prefix or a hub id"
+        )
     if p.data.source == "hub" and not re.fullmatch(r"[0-9a-f]{40}", p.data.revision):
-        raise ParamsError(f"{where}: data.revision must be a 40-digit commit for data.source 'hub', not {p.data.revision!r}")
+        raise ParamsError(
+            f"{where}: data.revision must be a 40-digit commit for data.source 'hub', not {p.data.revision!r}"
+        )
 
 
 def _record(cls: type, data: Any, prefix: str, where: str) -> Any:
@@ -298,7 +325,9 @@ def _record(cls: type, data: Any, prefix: str, where: str) -> Any:
     names = [f.name for f in dataclasses.fields(cls)]
     for key in data:
         if key not in names:
-            raise ParamsError(f"{where}: unknown key {prefix}{key} (value {data[key]!r}){_nearest(str(key), names, prefix)}")
+            raise ParamsError(
+                f"{where}: unknown key {prefix}{key} (value {data[key]!r}){_nearest(str(key), names, prefix)}"
+            )
     return cls(**{k: _value(hints[k], v, f"{prefix}{k}", where) for k, v in data.items()})
 
 
@@ -315,7 +344,9 @@ def _value(hint: Any, value: Any, key: str, where: str) -> Any:
         return value
     if origin is Literal:
         if value not in args or isinstance(value, bool):
-            raise ParamsError(f"{where}: {key} is {value!r}, must be one of {', '.join(map(str, args))}{_nearest(str(value), [str(a) for a in args])}")
+            raise ParamsError(
+                f"{where}: {key} is {value!r}, must be one of {', '.join(map(str, args))}{_nearest(str(value), [str(a) for a in args])}"
+            )
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)) or not value:
@@ -336,7 +367,13 @@ def _value(hint: Any, value: Any, key: str, where: str) -> Any:
 def _scalar(hint: type, value: Any, key: str, where: str) -> Any:
     if hint is float and isinstance(value, str) and NUMBER.match(value):
         value = float(value)
-    if hint is int and isinstance(value, str) and NUMBER.match(value) and float(value).is_integer() and "e" in value.lower():
+    if (
+        hint is int
+        and isinstance(value, str)
+        and NUMBER.match(value)
+        and float(value).is_integer()
+        and "e" in value.lower()
+    ):
         value = int(float(value))
     good = {
         bool: isinstance(value, bool),
@@ -353,12 +390,23 @@ def _scalar(hint: type, value: Any, key: str, where: str) -> Any:
 def _kind(value: Any) -> str:
     if value is None:
         return "nothing"
-    return {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a mapping"}.get(type(value), type(value).__name__)
+    return {
+        bool: "true/false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+    }.get(type(value), type(value).__name__)
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; did you mean {prefix}{near[0]}?" if near else f"; valid here: {', '.join(prefix + k for k in known)}"
+    return (
+        f"; did you mean {prefix}{near[0]}?"
+        if near
+        else f"; valid here: {', '.join(prefix + k for k in known)}"
+    )
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -404,7 +452,9 @@ def main() -> None:
                 raise ParamsError(f"no parameter {args.get}{_nearest(args.get, list(flat))}")
             print(flat[args.get])
         elif not args.quiet:
-            print(f"{args.path}: size {params.size}, preset {params.method.preset}, arms {', '.join(params.train.arms)}")
+            print(
+                f"{args.path}: size {params.size}, preset {params.method.preset}, arms {', '.join(params.train.arms)}"
+            )
             for arm in params.train.arms:
                 for key, value in dataclasses.asdict(params.resolved_method(arm)).items():
                     print(f"  {arm:12} {key:20} {value}")

@@ -151,6 +151,7 @@ class Task:
     source: str  # desk | cm2 | ...
     tags: tuple[str, ...] = ()
     world: dict[str, JSON] | None = None  # what an executable environment needs to rebuild itself; never shown to a model
+    reference: tuple[Message, ...] = ()  # the whole reference dialogue, prefix included; never shown to a model
 
     @property
     def n_turns(self) -> int:

@@ -1,0 +1,1 @@
+"""Speed, side by side with named peers in one process. Every benchmark checks that results agree before timing."""

@@ -1,0 +1,77 @@
+"""Means with honest intervals: trials of one task are not independent, so tasks are what is resampled.
+
+Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval.
+Invariant: the estimate is the mean over tasks of the mean over a task's trials; the same input and seed give
+the same interval, whatever the order of tasks. Fewer than two tasks have no interval (None).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+Interval = tuple[float, float | None, float | None]  # estimate, low, high
+LEVEL = 0.95
+CHUNK = 4_000_000  # resampled numbers held at once
+
+
+def cluster_bootstrap(values_by_task: Mapping[str, Sequence[float]], n: int, seed: int) -> Interval:
+    """Mean and interval from `n` resamples of whole tasks. Raises ValueError on no or non-finite values."""
+    return _interval(_task_means(values_by_task), n, seed)
+
+
+def paired_bootstrap(
+    a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], n: int, seed: int
+) -> Interval:
+    """Mean of a - b and its interval; each resample draws the same tasks for both, so task difficulty cancels.
+
+    Trials need not be equal in number. Raises ValueError when the two were not scored on the same tasks:
+    which tasks to compare on is the caller's decision.
+    """
+    if a.keys() != b.keys():
+        only = sorted(a.keys() ^ b.keys())
+        raise ValueError(f"{len(only)} tasks are in one of the two only, e.g. {only[0]}")
+    return _interval(_task_means(a) - _task_means(b), n, seed)
+
+
+def pass_hat_k(successes_by_task: Mapping[str, Sequence[float]], k: int) -> float:
+    """Chance that k trials of a task all succeed, without bias, averaged over tasks.
+
+    Raises ValueError when a task has fewer than k trials.
+    """
+    if not successes_by_task:
+        raise ValueError("no tasks")
+    chances = []
+    for task, values in successes_by_task.items():
+        if len(values) < k:
+            raise ValueError(f"task {task} has {len(values)} trials, pass^{k} needs {k}")
+        won = sum(v >= 1 for v in values)
+        chances.append(math.comb(won, k) / math.comb(len(values), k))
+    return math.fsum(chances) / len(chances)
+
+
+def _task_means(values_by_task: Mapping[str, Sequence[float]]) -> np.ndarray:
+    """[tasks] in the order of their names."""
+    if not values_by_task:
+        raise ValueError("no tasks")
+    means = np.array(
+        [np.mean(values_by_task[t]) if len(values_by_task[t]) else np.nan for t in sorted(values_by_task)]
+    )
+    if not np.isfinite(means).all():
+        raise ValueError("a task has no value, or one that is not finite")
+    return means
+
+
+def _interval(means: np.ndarray, n: int, seed: int) -> Interval:
+    if len(means) < 2:
+        return float(means.mean()), None, None
+    rng = np.random.default_rng(seed)
+    step = max(1, CHUNK // len(means))
+    sizes = [min(step, n - at) for at in range(0, n, step)]
+    resampled = np.concatenate(
+        [means[rng.integers(len(means), size=(m, len(means)))].mean(axis=1) for m in sizes]
+    )
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(means.mean()), float(low), float(high)

@@ -1,0 +1,106 @@
+"""The tool-call grammar: what ACT wrote -> thinking, visible text and calls.
+
+Flows in: the decoded text of one ACT generation. Flows out: `ParsedReply`; or text for calls (`render_calls`).
+Invariant: either every block of a message is well formed, or the message yields no call and exactly one named
+failure. Calls quoted inside thinking are not calls unless the method says so.
+
+Grammar: `<tool_call>` JSON `</tool_call>`, white space around the JSON optional. The JSON is an object
+{"name": text, "arguments": object} ("parameters" is accepted for "arguments") or a non-empty list of such.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from envace.chat.text import clip, read_json, sanitise, skip_space, split_thinking
+from envace.types import JSON, FailureReason, ToolCall
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_BLOCK = re.compile(f"{OPEN}.*?{CLOSE}", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """`content` keeps broken call markup when `failure` is set, so that history shows what was written."""
+
+    thinking: str
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    failure: FailureReason | None = None
+    detail: str = ""
+
+
+class _Broken(Exception):
+    def __init__(self, failure: FailureReason, detail: str):
+        super().__init__(detail)
+        self.failure, self.detail = failure, detail
+
+
+def parse_assistant(text: str, *, thought_calls: Literal["ignore", "execute"] = "ignore") -> ParsedReply:
+    """Split one assistant text. Never raises; `failure` is EMPTY_OUTPUT when there is neither call nor text."""
+    text = sanitise(text)
+    thinking, visible = split_thinking(text)
+    try:
+        calls, outside = _scan(text if thought_calls == "execute" else visible)
+    except _Broken as e:
+        return ParsedReply(thinking, visible.strip(), (), e.failure, e.detail)
+    content = (_BLOCK.sub("", visible) if thought_calls == "execute" else outside).strip()
+    if not calls and not content:
+        return ParsedReply(thinking, "", (), FailureReason.EMPTY_OUTPUT, "no visible text")
+    return ParsedReply(thinking, content, tuple(calls))
+
+
+def render_calls(calls: Iterable[ToolCall]) -> str:
+    """The text a policy writes to make these calls, in the form the Qwen3 chat template uses."""
+    blocks = (json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
+    return "\n".join(f"{OPEN}\n{block}\n{CLOSE}" for block in blocks)
+
+
+def _scan(text: str) -> tuple[list[ToolCall], str]:
+    calls, outside, at = [], [], 0
+    while (start := text.find(OPEN, at)) >= 0:
+        outside.append(text[at:start])
+        body, at = _block(text, start + len(OPEN))
+        calls += _calls(body)
+    outside.append(text[at:])
+    if any(CLOSE in part for part in outside):
+        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is closed that was never opened")
+    return calls, "".join(outside)
+
+
+def _block(text: str, start: int) -> tuple[JSON, int]:
+    """The JSON value of a block whose opening tag ends at `start`, and the index after its closing tag."""
+    try:
+        value, end = read_json(text, start)
+        end = skip_space(text, end)
+        if text.startswith(CLOSE, end):
+            return value, end + len(CLOSE)
+        problem = "text after the JSON value"
+    except ValueError as e:
+        problem = getattr(e, "msg", None) or str(e)
+    if text.find(CLOSE, start) < 0:
+        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is opened but not closed")
+    raise _Broken(FailureReason.BAD_JSON, f"the call is not JSON: {clip(problem, 80)}")
+
+
+def _calls(body: JSON) -> list[ToolCall]:
+    entries = body if isinstance(body, list) else [body]
+    if not entries:
+        raise _Broken(FailureReason.NO_CALL_FOUND, "the list of calls is empty")
+    return [_call(entry) for entry in entries]
+
+
+def _call(entry: JSON) -> ToolCall:
+    if not isinstance(entry, dict):
+        raise _Broken(FailureReason.NO_ARGUMENTS, "a call must be an object with name and arguments")
+    arguments = entry.get("arguments", entry.get("parameters"))
+    if not isinstance(arguments, dict):
+        raise _Broken(FailureReason.NO_ARGUMENTS, "arguments must be an object")
+    name = entry.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise _Broken(FailureReason.NO_NAME, "the call has no name")
+    return ToolCall(name=name.strip(), arguments=arguments)

@@ -1,0 +1,101 @@
+"""Tasks and rows in parquet, with one explicit schema for every shard.
+
+Flows in: tasks or CM2 rows. Flows out: a parquet file, byte-identical for equal rows and library versions; and
+back.
+Invariant: a file is whole or absent; a file that is absent, corrupt or of another schema is one DataError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from envace.data.atomic import replacing
+from envace.data.schema import Row, row_from_task, task_from_row
+from envace.errors import DataError
+from envace.types import Task
+
+TEXT = pa.string()
+CALL = pa.struct({"id": TEXT, "type": TEXT, "function": pa.struct({"name": TEXT, "arguments": TEXT})})
+MESSAGE = pa.struct({"role": TEXT, "content": TEXT, "tool_calls": pa.list_(CALL)})
+EVIDENCE = pa.struct({"turn": pa.int64(), "step": pa.int64(), "from": TEXT, "snippet": TEXT})
+ITEM = pa.struct(
+    {
+        "id": TEXT,
+        "evidence": pa.list_(EVIDENCE),
+        "focus_on": TEXT,
+        "question": TEXT,
+        "pass_condition": TEXT,
+        "failure_examples": pa.list_(TEXT),
+        "required_for_next_turn": pa.bool_(),
+        "dependence": pa.list_(TEXT),
+        "weight": pa.float64(),
+        "extra_info": pa.struct({"rule": TEXT}),
+    }
+)
+EXTRA = pa.struct(
+    {
+        "messages": pa.list_(MESSAGE),
+        "tools": TEXT,
+        "interaction_kwargs": pa.struct({"name": TEXT, "checklist_list": pa.list_(pa.list_(pa.list_(ITEM)))}),
+        "need_tools_kwargs": pa.bool_(),
+        "original_index": TEXT,
+        "world": TEXT,
+        "records": TEXT,
+        "tags": pa.list_(TEXT),
+    }
+)
+SCHEMA = pa.schema({"uuid": TEXT, "messages": pa.list_(MESSAGE), "data_source": TEXT, "extra_info": EXTRA})
+
+
+def write_tasks(path: Path | str, tasks: Sequence[Task]) -> None:
+    """Write tasks as CM2 rows."""
+    write_rows(path, [row_from_task(t) for t in tasks])
+
+
+def read_tasks(path: Path | str) -> list[Task]:
+    """Tasks of a parquet file of CM2 rows. Raises DataError naming file, row and field."""
+    tasks = []
+    for k, row in enumerate(read_rows(path)):
+        try:
+            tasks.append(task_from_row(row))
+        except DataError as e:
+            raise DataError(f"{path}, row {k}: {e}") from None
+    return tasks
+
+
+def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
+    """Write CM2 rows; fields outside the schema are left out, empty objects become null."""
+    try:
+        table = pa.Table.from_pylist([_without_empty(r) for r in rows], schema=SCHEMA)
+    except (pa.ArrowException, UnicodeEncodeError) as e:
+        raise DataError(f"{path}: a row does not fit the schema: {e}") from e
+    with replacing(Path(path)) as part:
+        pq.write_table(table, part, compression="zstd")
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_empty(v) for k, v in value.items()} or None
+    return [_without_empty(v) for v in value] if isinstance(value, list) else value
+
+
+def read_rows(path: Path | str) -> list[Row]:
+    """All rows of a parquet file."""
+    return list(iter_rows(path))
+
+
+def iter_rows(path: Path | str) -> Iterator[Row]:
+    """Rows of a parquet file, a batch in memory at a time. Raises DataError when the file cannot be read."""
+    if not Path(path).is_file():
+        raise DataError(f"{path} does not exist")
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=512):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as e:
+        raise DataError(f"{path} is not a readable parquet file: {e}") from e

@@ -1,0 +1,180 @@
+"""One episode inside verl: a registered agent loop around `envace.rollout.run_episode`.
+
+Flows in: a task index, the prompt group's id and verl's handle to the rollout servers. Flows out: one
+AgentLoopOutput a training row, each with its role, its episode and the episode's reward; the last one also
+carries the whole episode for the trainer to save.
+Invariant: every dispatched episode comes back, one that produced no row as a single masked placeholder; a
+reward that could not be had travels as None and never as a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+
+from envace.chat.renderer import HFRenderer
+from envace.engine.dataset import tasks_of
+from envace.engine.overrides import AGENT_LOOP
+from envace.engine.progress import beat
+from envace.engine.runfile import RunFile, current
+from envace.judge import make_judge
+from envace.learn.rows import rows_from_episode
+from envace.method import Method
+from envace.rollout.episode import run_episode
+from envace.rollout.policy import Completion, GenerationRequest
+from envace.rollout.prompts import PromptSet, load_prompt_set
+from envace.rollout.sources import make_source
+from envace.types import Episode, FinishReason, Row, Sampling, replace, to_json
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all episodes of a process share."""
+
+    run: RunFile
+    method: Method
+    judge: Any
+    prompts: PromptSet
+
+
+@lru_cache(maxsize=1)
+def setup() -> Setup:
+    run = current()
+    return Setup(
+        run,
+        run.params.resolved_method(run.arm),
+        make_judge(run.params.judge),
+        load_prompt_set(run.params.rollout.prompt_set),
+    )
+
+
+class ServerPolicy:
+    """The policy served by verl's rollout servers. All calls of an episode go to one server, whose prefix
+    cache then holds its history."""
+
+    def __init__(self, server: Any, renderer: HFRenderer, work: Path):
+        self.server, self.renderer, self.work = server, renderer, work
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        s = request.sampling
+        wanted = {
+            "temperature": s.temperature,
+            "top_p": s.top_p,
+            "top_k": s.top_k,
+            "max_tokens": s.max_tokens,
+            "logprobs": True,
+        }
+        if s.seed is not None:
+            wanted["seed"] = s.seed
+        out = await self.server.generate(
+            request.episode_id, prompt_ids=list(request.prompt_ids), sampling_params=wanted
+        )
+        beat(self.work)
+        return Completion(
+            text=self.renderer.decode(out.token_ids),
+            output_ids=tuple(out.token_ids),
+            logprobs=tuple(out.log_probs or ()),
+            finish=self._finish(out),
+            weight_version=out.extra_fields.get("global_steps"),
+        )
+
+    def _finish(self, out: Any) -> FinishReason:
+        if out.stop_reason == "aborted":
+            return FinishReason.ABORT
+        ended = bool(out.token_ids) and out.token_ids[-1] in self.renderer.end_ids
+        return FinishReason.STOP if ended else FinishReason.LENGTH
+
+
+def episode_seed(run_seed: int, step: int, group: str, member: int) -> int:
+    """The same episode gets the same seed in a resumed run."""
+    digest = hashlib.sha256(f"{run_seed}/{step}/{group}/{member}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+@register(AGENT_LOOP)
+class EpisodeLoop(AgentLoopBase):
+    """verl makes one of these per episode."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        s, step, member = setup(), int(kwargs["global_steps"]), int(kwargs["session_id"])
+        params, group = s.run.params, str(kwargs["uid"])
+        task = tasks_of(s.run.tasks_file)[int(kwargs["index"])]
+        renderer = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
+        policy = ServerPolicy(self.server_manager, renderer, Path(s.run.work))
+        episode = await run_episode(
+            task,
+            policy=policy,
+            source=make_source(task, s.method, policy, renderer, params.rollout),
+            renderer=renderer,
+            judge=s.judge,
+            method=s.method,
+            params=params.rollout,
+            episode_id=f"{group}-{member}",
+            group_id=group,
+            seed=episode_seed(s.run.seed, step, group, member),
+            prompt_set=s.prompts,
+            sampling=Sampling(
+                temperature=params.rollout.temperature,
+                top_p=params.rollout.top_p,
+                max_tokens=params.rollout.response_tokens,
+            ),
+        )
+        return outputs_of(episode, s.method, step, fallback_id=self.tokenizer.eos_token_id)
+
+
+def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
+    """Rows of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
+    rows = rows_from_episode(episode, method)
+    outputs = [_output(row, step) for row in rows] or [_placeholder(episode, step, fallback_id)]
+    outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
+    return outputs
+
+
+def _output(row: Row, step: int, placeholder: bool = False) -> AgentLoopOutput:
+    fields = {
+        "role": str(row.role),
+        "turn": row.turn,
+        "group": row.group_id,
+        "episode": row.episode_id,
+        "reward": row.reward,
+    }
+    return AgentLoopOutput(
+        prompt_ids=list(row.prompt_ids),
+        response_ids=list(row.response_ids),
+        response_mask=list(row.loss_mask),
+        response_logprobs=list(row.logprobs) or [0.0] * len(row.response_ids),
+        reward_score=row.reward or 0.0,  # verl's own statistics; the advantage reads fields["reward"]
+        num_turns=row.turn + 1,
+        metrics=AgentLoopMetrics(),
+        extra_fields={
+            **fields,
+            "placeholder": placeholder,
+            "reward_extra_info": {},
+            "min_global_steps": step - 1,
+            "max_global_steps": step - 1,
+        },
+    )
+
+
+def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutput:
+    from envace.types import Role
+
+    row = Row(
+        prompt_ids=(fallback_id,), response_ids=(fallback_id,), loss_mask=(0,), logprobs=(0.0,), role=Role.ACT,
+        group_id=episode.group_id, episode_id=episode.id, turn=0, reward=episode.reward,
+    )  # fmt: skip
+    return _output(row, step, placeholder=True)
+
+
+def light(episode: Episode) -> Episode:
+    """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply
+    its size by the number of generations."""
+    return replace(
+        episode, generations=tuple(replace(g, prompt_ids=(), logprobs=()) for g in episode.generations)
+    )

@@ -1,0 +1,129 @@
+"""The `hf` rollout server: verl's rollout protocol answered by transformers on this machine.
+
+Flows in: generate requests of the agent loops and, after each update, the trainer's weights. Flows out: token
+ids with the log-probabilities of the distribution they were sampled from.
+Invariant: the weights change only between two batches, and every answer names the optimizer step behind the
+weights that wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+import torch
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+from envace.engine.runfile import current
+from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
+from envace.types import Sampling
+
+
+class HFServer:
+    """One Ray actor holding a copy of the policy."""
+
+    def __init__(self, config: Any, model_config: Any, rank: int):
+        from transformers import AutoModelForCausalLM
+        from verl.utils.config import omega_conf_to_dataclass
+
+        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+        self.config, self.model_config = config, omega_conf_to_dataclass(model_config)
+        model = AutoModelForCausalLM.from_pretrained(
+            self.model_config.local_path, dtype=torch.float32, attn_implementation="sdpa"
+        )
+        end = model.generation_config.eos_token_id
+        self.generator = BatchGenerator(
+            model,
+            end if isinstance(end, list) else [end],
+            self.model_config.tokenizer.pad_token_id,
+            max_batch=current().params.engine.concurrency,
+            seed=config.seed + rank,
+        )
+        self.batcher = AsyncBatcher(self.generator)
+
+    async def ready(self) -> str:
+        return f"hf:{os.getpid()}"
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **kwargs: Any
+    ) -> TokenOutput:
+        room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
+        sampling = Sampling(
+            temperature=sampling_params.get("temperature", 1.0),
+            top_p=sampling_params.get("top_p", 1.0),
+            top_k=sampling_params.get("top_k", -1),
+            max_tokens=max(1, min(sampling_params.get("max_tokens") or self.config.response_length, room)),
+            seed=sampling_params.get("seed"),
+        )
+        result = await self.batcher.submit(Job(prompt_ids=tuple(prompt_ids), sampling=sampling))
+        return TokenOutput(
+            token_ids=list(result.output_ids),
+            log_probs=list(result.logprobs),
+            stop_reason="completed",
+            extra_fields={"global_steps": result.weight_version},
+        )
+
+    async def update_weights(self, state: dict[str, torch.Tensor], step: int | None) -> None:
+        self.generator.load_state_dict(state, step)
+
+    async def set_global_steps(self, step: int) -> None:
+        self.generator.version = step
+
+    # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over
+    # on a CPU.
+    async def wake_up(self, tags: list[str] | None = None) -> None: ...
+    async def sleep(self) -> None: ...
+    async def clear_kv_cache(self) -> None: ...
+    async def release_kv_cache(self) -> None: ...
+    async def resume_kv_cache(self) -> None: ...
+    async def abort_all_requests(self, **kwargs: Any) -> None: ...
+    async def resume_generation(self) -> None: ...
+    async def start_profile(self, **kwargs: Any) -> None: ...
+    async def stop_profile(self) -> None: ...
+
+
+class HFReplica(RolloutReplica):
+    """Starts the server actor of one replica."""
+
+    async def launch_servers(self) -> None:
+        server = ray.remote(HFServer).options(
+            name=server_name(self.replica_rank), max_concurrency=1000, num_cpus=0
+        )
+        self._server_handle = server.remote(self.config, self.model_config, self.replica_rank)
+        self.servers = [self._server_handle]
+        self._server_address = await self._server_handle.ready.remote()
+
+
+class HFAdapter(BaseRollout):
+    """Lives in the trainer's worker and hands its weights to the server."""
+
+    def __init__(
+        self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **kwargs: Any
+    ):
+        super().__init__(config, model_config, device_mesh)
+        self.rank = int(os.environ["RANK"])
+        self.replica = self.rank // self.config.tensor_model_parallel_size
+
+    async def resume(self, tags: list[str]) -> None: ...
+    async def release(self) -> None: ...
+
+    async def update_weights(
+        self,
+        weights: Iterable,
+        wire_format: str = "named_tensors",
+        global_steps: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        state = {name: tensor.detach().cpu().float().clone() for name, tensor in weights}
+        await ray.get_actor(server_name(self.replica)).update_weights.remote(state, global_steps)
+
+
+def server_name(replica: int) -> str:
+    return f"hf_server_{replica}"
+
+
+_ROLLOUT_REGISTRY[("hf", "async")] = f"{__name__}.{HFAdapter.__name__}"
+RolloutReplicaRegistry.register("hf", lambda: HFReplica)

@@ -1,0 +1,224 @@
+"""Training as one call: verl in a subprocess, followed, resumed, and judged by the steps it finished.
+
+Flows in: parameters, an arm, a seed, the staged tasks and the start weights. Flows out: `TrainResult`, and in
+the work folder checkpoints, episodes of every step, metrics and the log.
+Invariant: success means that exactly the demanded number of optimizer steps stands in a whole checkpoint; an
+exit status of 0 alone is not believed.
+
+`python -m envace.engine.launch --arm envace --seed 1` trains without Prefect, DVC or MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from envace.engine import checkpoints, process
+from envace.engine.overrides import interpreter, trainer_env, verl_overrides
+from envace.engine.progress import Progress, follow, last_beat, read_steps
+from envace.engine.runfile import RunFile
+from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
+from envace.params import Params, to_dict
+from envace.policy.card import read_card
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    work: Path
+    steps: int
+    resumed_from: int  # 0: from the start weights
+    seconds: float
+    ran: bool  # False: the demanded step was there already
+
+
+def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
+    """Names a work folder: data, start weights and all that shapes training, but not how many steps.
+
+    More steps therefore continue where the last run ended; any other change starts afresh.
+    """
+    train = {
+        k: v
+        for k, v in to_dict(params.train).items()
+        if k not in ("steps", "arms", "seeds", "save_every", "keep_every", "rolling")
+    }
+    shape = {
+        "method": to_dict(params.resolved_method(arm)), "train": train, "rollout": to_dict(params.rollout), "judge": to_dict(params.judge),
+        "seed": seed, "rollout_server": params.engine.rollout, "ranks": params.engine.nodes * params.engine.gpus_per_node,
+        "data": hashlib.sha256(tasks_file.read_bytes()).hexdigest(), "start": read_card(start).hash,
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def train(
+    params: Params, arm: str, seed: int, *, tasks_file: Path, start: Path, work: Path,
+    on_progress: OnProgress = lambda event: None, env: dict[str, str] | None = None,
+) -> TrainResult:  # fmt: skip
+    """Train to `params.train.steps` steps, from the last whole checkpoint of `work` if there is one.
+
+    Raises EnvironmentUnready when a run of this folder is alive, DataError without enough tasks, and
+    StageFailed (with the log's path) when verl fails, stalls or ends short.
+    """
+    work = work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    began, steps = time.time(), params.train.steps
+    process.refuse_second(work / "trainer.pid", f"training in {work}")
+    process.reap(work)
+    resumed = _ready(work, steps)
+    if resumed == steps:
+        return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=0.0, ran=False)
+    _check_tasks(params, tasks_file)
+    run_file = work / "run.json"
+    RunFile(
+        params=params,
+        arm=arm,
+        seed=seed,
+        tasks_file=str(tasks_file.resolve()),
+        start=str(start.resolve()),
+        work=str(work),
+    ).write(run_file)
+    ray_dir = tempfile.mkdtemp(prefix="envace-ray-")  # short: Ray puts sockets below it
+    argv = [interpreter(params), "-m", "verl.trainer.main_ppo"]
+    argv += verl_overrides(
+        params, arm, seed, tasks_file=str(tasks_file.resolve()), start=str(start.resolve()), work=str(work)
+    )
+    if not params.engine.ray_address:
+        argv += [f"+ray_kwargs.ray_init._temp_dir='{ray_dir}'"]
+    try:
+        _run(params, argv, {**trainer_env(params, run_file, work), **(env or {})}, work, on_progress)
+    finally:
+        process.reap(work)
+        shutil.rmtree(ray_dir, ignore_errors=True)  # its logs are in ours; a socket may vanish while we look
+    reached = checkpoints.repair(work)
+    if reached != steps:
+        raise StageFailed(
+            f"training ended with status 0 after step {reached} of {steps}: finished steps must equal demanded ones",
+            work / "trainer.log",
+        )
+    return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=time.time() - began, ran=True)
+
+
+def _ready(work: Path, steps: int) -> int:
+    """Bring the folder into a state to start from; the step it holds."""
+    held = checkpoints.repair(work)
+    if held > steps:
+        checkpoints.drop_after(work, steps)
+        held = checkpoints.repair(work)
+    return held
+
+
+def _check_tasks(params: Params, tasks_file: Path) -> None:
+    from envace.data.store import read_tasks
+
+    n = len(read_tasks(tasks_file))
+    if n < params.train.prompts:
+        raise DataError(f"{tasks_file} holds {n} tasks, fewer than train.prompts = {params.train.prompts}")
+
+
+def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_progress: OnProgress) -> None:
+    log = work / "trainer.log"
+    offset = log.stat().st_size if log.exists() else 0
+    watcher = Watcher(params, work, on_progress)
+    try:
+        child = process.start(argv, env, log, work / "trainer.pid")
+    except OSError as e:
+        raise EnvironmentUnready(f"cannot start the trainer with {argv[0]}: {e}; check engine.python") from e
+    complaint = process.watch(child, watcher.tick)
+    if complaint:
+        process.reap(work)
+        raise StageFailed(f"training was stopped: {complaint}", log)
+    if child.returncode:
+        how = (
+            f"killed by signal {-child.returncode}" if child.returncode < 0 else f"status {child.returncode}"
+        )
+        raise StageFailed(
+            f"training failed at step {watcher.step} of {params.train.steps} ({how}): {process.innermost_error(log, offset)}",
+            log,
+        )
+
+
+class Watcher:
+    """Forwards progress and complains about silence. `step` is the last finished step seen."""
+
+    def __init__(self, params: Params, work: Path, on_progress: OnProgress):
+        self.engine, self.work, self.on_progress = params.engine, work, on_progress
+        self.began, self.step, self.alive = time.time(), 0, False
+        path = work / "progress.jsonl"
+        self.offset = path.stat().st_size if path.exists() else 0
+
+    def tick(self) -> str | None:
+        """Called twice a second; a sentence when the run must be stopped."""
+        for record, offset in follow(self.work / "progress.jsonl", self.offset):
+            self.offset = offset
+            self.alive, self.step = True, max(self.step, record["step"])
+            self.on_progress(Progress(**record))
+        now = time.time()
+        silent = now - max(self.began, last_beat(self.work))
+        if now - self.began > self.engine.deadline_s:
+            return f"it ran longer than engine.deadline_s = {self.engine.deadline_s:g}"
+        if not self.alive and silent > self.engine.start_timeout_s:
+            return f"no sign of life within engine.start_timeout_s = {self.engine.start_timeout_s:g}"
+        if self.alive and silent > self.engine.step_timeout_s:
+            return f"silent for longer than engine.step_timeout_s = {self.engine.step_timeout_s:g}"
+        return None
+
+
+def line(event: Progress) -> str:
+    """One line of progress for a terminal."""
+    m = event.metrics
+    if event.phase != "step":
+        return {
+            "ready": f"trainer ready at step {event.step} of {event.steps}",
+            "done": f"done at step {event.step}",
+        }.get(event.phase, "")
+    parts = [f"step {event.step} of {event.steps}"]
+    parts += [
+        f"{name.split('/')[0]} reward {m[name]:.3f}"
+        for name in ("act/reward", "rehearse/reward")
+        if name in m
+    ]
+    parts += [
+        f"rows {m.get('act/rows', 0):.0f}+{m.get('rehearse/rows', 0):.0f}",
+        f"{m.get('seconds/step', 0):.1f} s",
+    ]
+    return ", ".join([*parts, f"{event.eta_s:.0f} s left"] if event.eta_s else parts)
+
+
+def main() -> None:
+    """Train one arm from staged data and start weights, printing a line a step."""
+    import argparse
+
+    from envace.params import load
+
+    cli = argparse.ArgumentParser(prog="python -m envace.engine.launch", description=main.__doc__)
+    cli.add_argument("--params", default="params.yaml")
+    cli.add_argument("--arm", default="envace")
+    cli.add_argument("--seed", type=int, default=1)
+    cli.add_argument("--tasks", type=Path, default=Path("data/staged/train.parquet"))
+    cli.add_argument("--start", type=Path, default=Path("models/start"))
+    cli.add_argument("--work", type=Path, help="default: .state/train/<key>")
+    args = cli.parse_args()
+    with boundary("train"):
+        params = load(args.params)
+        work = args.work or Path(".state/train") / work_key(
+            params, args.arm, args.seed, args.tasks, args.start
+        )
+        result = train(
+            params, args.arm, args.seed, tasks_file=args.tasks, start=args.start, work=work,
+            on_progress=lambda event: print(line(event), flush=True) if line(event) else None,
+        )  # fmt: skip
+        what = "trained" if result.ran else "already trained"
+        print(
+            f"{what} to step {result.steps} in {result.seconds:.0f} s, {len(read_steps(work))} steps recorded; work folder {work}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Role-wise GRPO as a subclass of verl's synchronous trainer.
+
+Flows in: the rows that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
+update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
+Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; padding rows never
+enter a group and carry no weight; what a step trains on is a function of the seed and the step number.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.utils import Role as VerlRole
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from envace.engine.dataset import step_indices
+from envace.engine.overrides import ESTIMATOR, TRAINER
+from envace.engine.progress import Progress, append, emit, write_episodes
+from envace.engine.runfile import current
+from envace.errors import UserError
+from envace.learn.advantage import role_advantages
+from envace.learn.metrics import step_metrics
+from envace.types import Episode, Role, Row, from_json
+
+POLL_S = 0.1  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
+
+# verl's metrics worth a curve, under our one-slash names
+VERL_METRICS = {
+    "actor/pg_loss": "loss/policy",
+    "actor/kl_loss": "loss/kl",
+    "actor/grad_norm": "loss/grad_norm",
+    "actor/entropy": "loss/entropy",
+    "actor/lr": "loss/lr",
+    "training/rollout_probs_diff_mean": "gap/probs_mean",
+    "training/rollout_probs_diff_max": "gap/probs_max",
+    "timing_s/step": "seconds/step",
+    "timing_s/gen": "seconds/rollout",
+    "timing_s/old_log_prob": "seconds/old_log_prob",
+    "timing_s/update_actor": "seconds/update",
+    "timing_s/update_weights": "seconds/sync",
+    "timing_s/save_checkpoint": "seconds/checkpoint",
+    "perf/max_memory_allocated_gb": "perf/memory_gb",
+    "perf/throughput": "perf/tokens_per_second",
+}
+
+
+class TooManyUnscored(UserError):
+    """The judge fails too often for the reward to mean anything."""
+
+
+@register_adv_est(ESTIMATOR)
+def _named_only(*args: Any, **kwargs: Any) -> None:
+    """verl wants the estimator's name registered; roles and episodes are known to the trainer alone."""
+    raise RuntimeError(f"{ESTIMATOR} is computed by the {TRAINER!r} trainer")
+
+
+@register_trainer(TRAINER)
+class RolewiseTrainer(PPOTrainerSync):
+    def __init__(self, config: DictConfig):
+        with open_dict(config):  # verl branches on the literal name of the mode we extend
+            config.trainer.v1.trainer_mode = "sync"
+        super().__init__(config)
+        self.run = current()
+        self.work = Path(self.run.work)
+        self.method = self.run.params.resolved_method(self.run.arm)
+        self.began = time.time()
+        self.first_step = 0
+
+    # --- what verl asks while it starts -----------------------------------------------------------------
+
+    def _build_replay_buffer(self) -> Any:
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_S
+        return buffer
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self.config.trainer.device == "cpu":
+            from envace.engine.cpu_engine import CpuWorker
+
+            for role in (VerlRole.ActorRollout, VerlRole.ActorRolloutRef):
+                if role in self.role_worker_mapping:
+                    self.role_worker_mapping[role] = ray.remote(CpuWorker)
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self.first_step = self.global_steps  # 1 + the steps a checkpoint brought
+        self.began = time.time()
+        self._emit("ready", self.global_steps - 1)
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        self._emit("rollout", self.global_steps - 1)
+
+    # --- one step ----------------------------------------------------------------------------------------
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """Prompts of this step, chosen by seed and step: no sampler state to lose. The group id names both."""
+        n, step = self.config.data.train_batch_size, self.global_steps
+        chosen = step_indices(step, n, len(self.train_dataset), self.run.seed, self.run.params.train.shuffle)
+        batch = collate_fn([self.train_dataset[i] for i in chosen])
+        batch["uid"] = np.array([f"s{step}p{k}" for k in range(n)], dtype=object)
+        batch = tu.get_tensordict(batch)
+        tu.assign_non_tensor_data(batch, "global_steps", step)
+        return batch
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        return dp_size  # one update a step: rows need only divide over the ranks
+
+    def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
+        )
+        fields = [dict(f) for f in data["extra_fields"]]
+        masks = list(data["response_mask"].unbind())
+        padding = [bool(tag.get("is_padding")) for tag in batch.tags]
+        trained = [
+            not pad and not f["placeholder"] and bool(m.any()) for f, m, pad in zip(fields, masks, padding)
+        ]
+        adv_R, found = role_advantages(
+            [f["reward"] for f in fields],
+            [f["group"] for f in fields],
+            [f["role"] for f in fields],
+            [f["episode"] for f in fields],
+            baseline=self.method.baseline,
+            lone=self.method.lone,
+            trained_R=trained,
+        )
+        episodes = self._episodes(fields, padding)
+        rows = [
+            _light_row(f, int(m.sum()) if t else 0, a) for f, m, t, a in zip(fields, masks, trained, adv_R)
+        ]
+        self.step_metrics = step_metrics(episodes, rows, found)
+        metrics.update(self.step_metrics)
+        self._check_judge(episodes)
+        nested = torch.nested.as_nested_tensor(
+            [m.float() * float(a) for m, a in zip(masks, adv_R)], layout=torch.jagged
+        )
+        output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+
+    def _episodes(self, fields: list[dict], padding: list[bool]) -> list[Episode]:
+        """The step's episodes, saved before anything can fail. Raises RuntimeError when one is missing."""
+        records = [
+            json.loads(f["episode_json"])
+            for f, pad in zip(fields, padding)
+            if "episode_json" in f and not pad
+        ]
+        records.sort(key=lambda r: r["id"])
+        write_episodes(self.work, self.global_steps, records)
+        train = self.config.data.train_batch_size
+        wanted = {
+            f"s{self.global_steps}p{k}-{i}"
+            for k in range(train)
+            for i in range(self.config.actor_rollout_ref.rollout.n)
+        }
+        missing = wanted - {r["id"] for r in records}
+        if missing:
+            raise RuntimeError(
+                f"step {self.global_steps}: {len(missing)} of {len(wanted)} episodes never came back, e.g. {min(missing)}"
+            )
+        return [from_json(Episode, r) for r in records]
+
+    def _check_judge(self, episodes: list[Episode]) -> None:
+        lost = [e for e in episodes if e.reward is None]
+        limit = self.run.params.judge.max_unscored
+        if len(lost) > limit * len(episodes):
+            why = max(
+                {e.unscored_reason or e.stop.value for e in lost},
+                key=lambda r: sum(r == (e.unscored_reason or e.stop.value) for e in lost),
+            )
+            raise TooManyUnscored(
+                f"step {self.global_steps}: {len(lost)} of {len(episodes)} episodes are unscored (most: {why}), more than judge.max_unscored = {limit:g}"
+            )
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        """One update on the whole batch; means over rows count the rows that have a trained token."""
+        actor = self.config.actor_rollout_ref.actor
+        masks = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
+        )["response_mask"]
+        batch.extra_info.update(
+            calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
+            distillation_use_topk=False,
+            distillation_only=False,
+            global_batch_size=max(1, sum(bool(m.any()) for m in masks.unbind())),
+            mini_batch_size=len(batch),
+            epochs=1,
+            seed=actor.data_loader_seed,
+            dataloader_kwargs={"shuffle": False},
+            temperature=self.config.actor_rollout_ref.rollout.temperature,
+        )
+        output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
+        output["perf/mfu/actor"] = output.pop("actor/mfu")
+        metrics.update(reduce_metrics(output))
+        return batch
+
+    # --- what is remembered ----------------------------------------------------------------------------
+
+    def _compute_metrics(
+        self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        own = {ours: float(metrics[theirs]) for theirs, ours in VERL_METRICS.items() if theirs in metrics}
+        found = {**self.step_metrics, **own}
+        append(self.work / "metrics.jsonl", {"step": global_steps, **found})
+        self._emit("step", global_steps, found)
+        if global_steps >= self.total_training_steps:
+            self._emit("done", global_steps)
+
+    def _emit(self, phase: str, step: int, metrics: dict[str, float] | None = None) -> None:
+        done, total = step - self.first_step + 1, self.total_training_steps
+        eta = (time.time() - self.began) / done * (total - step) if phase == "step" and done > 0 else None
+        emit(self.work, Progress(phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta))
+
+
+def _light_row(fields: dict, tokens: int, advantage: float) -> Row:
+    """A row as the metrics need it: who, which, how many trained tokens."""
+    return Row(
+        prompt_ids=(), response_ids=(), loss_mask=(1,) * tokens, logprobs=(), role=Role(fields["role"]), turn=fields["turn"],
+        group_id=fields["group"], episode_id=fields["episode"], reward=fields["reward"], advantage=float(advantage),
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""The judge's protocol, the judge that needs no model, and the choice between judges.
+
+Flows in: `JudgeParams`, then a task, a turn index and the transcript. Flows out: one `Verdict` an item of that
+turn's checklist, in the checklist's order.
+Invariant: every judge sees the transcript (and the task's records), never the hidden state of a world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from envace.params import JudgeParams
+from envace.types import Message, Task, Verdict
+
+
+class Judge(Protocol):
+    """Answers the checklist of one turn."""
+
+    async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
+        """One verdict for each item of `task.checklist[turn]`, in order. Never raises for its own faults."""
+        ...
+
+
+class RuleJudge:
+    """Evaluates each item's `rule` on the transcript: deterministic, instant, free."""
+
+    async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
+        from envace.judge.rules import judge_item
+
+        return [judge_item(item, task, turn, messages) for item in task.checklist[turn]]
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+def _llm(params: JudgeParams) -> Judge:
+    from envace.judge.llm import LLMJudge  # late: only this judge needs an HTTP client
+
+    return LLMJudge(params)
+
+
+def make_judge(params: JudgeParams) -> Judge:
+    """The judge `params.kind` names. Raises EnvironmentUnready when its key variable is unset."""
+    return JUDGES[params.kind](params)
+
+
+JUDGES: dict[str, Callable[[JudgeParams], Judge]] = {"rule": lambda params: RuleJudge(), "llm": _llm}

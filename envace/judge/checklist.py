@@ -1,0 +1,48 @@
+"""Verdicts of a turn -> its reward; rewards of turns -> the episode's.
+
+Flows in: the items of a turn and any number of verdicts on them. Flows out: `TurnScore`, then one number in
+[0, 1] an episode.
+Invariant: an item passes when any verdict on it is yes; a turn with an item nobody could judge has no reward
+at all, so that a broken judge can be told from a failed policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envace.types import Answer, Item, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnScore:
+    """`TurnScore(reward=0.8, unscored=(), required_unmet=False)`."""
+
+    reward: float | None  # weighted share of passed items; None when an item is unscored
+    unscored: tuple[str, ...] = ()  # ids of the items without a usable verdict
+    required_unmet: bool = False  # an item that the next turn builds on was answered no
+
+
+def item_answer(item: Item, verdicts: Sequence[Verdict]) -> Answer:
+    """All verdicts on one item as one answer: yes beats unscored beats no; no verdict is unscored."""
+    answers = {v.answer for v in verdicts if v.item_id == item.id}
+    if Answer.YES in answers:
+        return Answer.YES
+    return Answer.NO if answers == {Answer.NO} else Answer.UNSCORED
+
+
+def turn_reward(items: Sequence[Item], verdicts: Sequence[Verdict]) -> TurnScore:
+    """Weights of the passed items, summed. `verdicts` may hold several an item (one a step, say)."""
+    answers = {item.id: item_answer(item, verdicts) for item in items}
+    unscored = tuple(i for i, answer in answers.items() if answer is Answer.UNSCORED)
+    passed = math.fsum(item.weight for item in items if answers[item.id] is Answer.YES)
+    unmet = any(item.required_for_next_turn and answers[item.id] is Answer.NO for item in items)
+    return TurnScore(reward=None if unscored else passed, unscored=unscored, required_unmet=unmet)
+
+
+def episode_reward(turn_rewards: Sequence[float], n_turns: int) -> float:
+    """Mean over all turns of the task; turns that were never reached count 0."""
+    if len(turn_rewards) > n_turns or n_turns < 1:
+        raise ValueError(f"{len(turn_rewards)} judged turns for a task of {n_turns}")
+    return math.fsum(turn_rewards) / n_turns

@@ -1,0 +1,313 @@
+"""Checklist rules: predicates over the transcript, written as data and evaluated without any `eval`.
+
+Flows in: an item with its rule, the task's records, the messages so far. Flows out: one `Verdict`.
+Invariant: a rule reads the transcript only (grounding also reads the task's records), so a rehearsal that
+differs from the hidden truth does not punish correct acting. A rule that is missing or broken anywhere, even in
+a branch not taken, gives UNSCORED with a reason and never NO.
+
+The language. A rule is an object with `kind`; one example each:
+
+called        a call with exactly these arguments was made in this turn
+    {"kind": "called", "tool": "get_order", "args": {"order_id": {"user": "kite", "prefix": "#"}}}
+only_calls    of these tools, exactly these calls were made in this turn, each after the response of `after` was
+              shown (optional); a call repeated because its response was an error counts once
+    {"kind": "only_calls", "tools": ["cancel_order", "refund_order"], "calls": [{"tool": "cancel_order",
+     "args": {"order_id": "#kite"}}], "after": {"tool": "get_order", "args": {"order_id": "#kite"}}}
+says          the reply that closes the turn has every value of `all` and none of `none`, as whole words; of
+              `one_of.words` it has `one_of.is` and no other. With `about`, only the part of the reply between
+              that value and the next one of `among` counts. No reply: no.
+    {"kind": "says", "about": "#kite", "among": ["#kite", "#dune"], "none": ["sorry"],
+     "one_of": {"words": ["pending", "shipped"], "is": {"seen": {"tool": "get_order",
+                "args": {"order_id": "#kite"}, "path": "status"}}}}
+if_observed   the first case that fits the first response shown for this call in this turn decides; no response
+              shown, or no case fits and no `else`: no. A case compares fields: a constant, {"not": constant},
+              {"above": number} or {"present": true|false}.
+    {"kind": "if_observed", "tool": "get_order", "args": {"order_id": "#kite"},
+     "cases": [{"where": {"status": "pending", "total": {"above": 80}}, "then": {"kind": "says", "all": ["ok"]}}],
+     "else": {"kind": "says", "all": ["sorry"]}}
+all, any      every one, or at least one, of the rules holds
+    {"kind": "all", "rules": [{"kind": "called", "tool": "get_order", "args": {"order_id": "#kite"}}]}
+grounded      at least one response was shown in this turn, and each equals the task's record of the same call (of
+              this turn or an earlier one) where there is one; with `world`, each equals what that world's rules
+              answer, the world being rebuilt from the records and the calls so far replayed in it
+    {"kind": "grounded"}        {"kind": "grounded", "world": "desk"}
+
+A value is a constant (text, number, true/false, null); {"user": "kite", "prefix": "#"}, a word the user has said,
+with an optional prefix; or {"seen": {"tool":, "args":, "path": "status"}}, a field (dots descend) of the first
+response shown for that call, looked for in this turn and then in earlier ones. A value never shown equals nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envace.errors import DataError
+from envace.judge.rule_check import RuleError, check_rule
+from envace.types import JSON, Answer, Item, Message, Task, ToolCall, Verdict
+
+
+class _Missing:
+    """Stands for a value that was never shown; equal to nothing, sayable by no reply."""
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One call with the response shown for it."""
+
+    call: ToolCall
+    content: JSON  # None when the response is not JSON
+    turn: int
+    asked: int  # index of the message that made the call
+    shown: int | None  # index of the message that answered; None: not answered
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a rule may look at."""
+
+    task: Task
+    turn: int
+    messages: tuple[Message, ...]  # up to and including this turn
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def now(self) -> list[Exchange]:
+        return [e for e in self.exchanges if e.turn == self.turn]
+
+
+def judge_item(item: Item, task: Task, turn: int, messages: Sequence[Message]) -> Verdict:
+    """The verdict of one item on one turn of a transcript. Pure; never raises on a bad rule."""
+    if item.rule is None:
+        return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason="rule_missing")
+    upto = tuple(m for m in messages if m.turn <= turn)
+    try:
+        check_rule(item.rule)
+        held = _holds(item.rule, Scene(task, turn, upto, tuple(exchanges(upto))))
+    except RuleError as e:
+        return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason=f"rule_invalid: {e}")
+    return Verdict(item_id=item.id, turn=turn, answer=Answer.YES if held else Answer.NO)
+
+
+def exchanges(messages: Sequence[Message]) -> list[Exchange]:
+    """Every call of a transcript with its response, paired in order."""
+    found: list[Exchange] = []
+    waiting: list[int] = []
+    for at, message in enumerate(messages):
+        if message.role == "assistant":
+            waiting = list(range(len(found), len(found) + len(message.calls)))
+            found += [Exchange(c, None, message.turn, at, None) for c in message.calls]
+        elif message.role == "tool" and waiting:
+            e = found[i := waiting.pop(0)]
+            found[i] = Exchange(e.call, _json(message.content), e.turn, e.asked, at)
+    return found
+
+
+def _json(text: str) -> JSON:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+
+def _holds(rule: dict[str, JSON], scene: Scene) -> bool:
+    return KINDS[rule["kind"]](rule, scene)
+
+
+def _called(rule: dict[str, JSON], scene: Scene) -> bool:
+    return any(_matches(rule, e.call, scene) for e in scene.now)
+
+
+def _only_calls(rule: dict[str, JSON], scene: Scene) -> bool:
+    made = [e for e in scene.now if e.call.name in rule["tools"]]
+    made = [
+        e
+        for i, e in enumerate(made)
+        if not (_refused(e) and any(_same(e.call, x.call) for x in made[i + 1 :]))
+    ]
+    wanted = list(rule["calls"])
+    for e in made:
+        hit = next((w for w in wanted if _matches(w, e.call, scene)), None)
+        if hit is None:
+            return False
+        wanted.remove(hit)
+    if wanted or "after" not in rule:
+        return not wanted
+    first = _first(rule["after"], scene, scene.now)
+    return first is not None and all(e.asked > first.shown for e in made)
+
+
+def _says(rule: dict[str, JSON], scene: Scene) -> bool:
+    reply = next(
+        (
+            m.content
+            for m in reversed(scene.messages)
+            if m.turn == scene.turn and m.role == "assistant" and not m.calls
+        ),
+        None,
+    )
+    if reply is None:
+        return False
+    if "about" in rule:
+        reply = _part(reply, _value(rule["about"], scene), [_value(v, scene) for v in rule.get("among", [])])
+    if "one_of" in rule:
+        said = _value(rule["one_of"]["is"], scene)
+        others = [w for w in rule["one_of"]["words"] if not _equal(w, said)]
+        if not _has(reply, said) or any(_has(reply, w) for w in others):
+            return False
+    every = all(_has(reply, _value(v, scene)) for v in rule.get("all", []))
+    return every and not any(_has(reply, _value(v, scene)) for v in rule.get("none", []))
+
+
+def _if_observed(rule: dict[str, JSON], scene: Scene) -> bool:
+    first = _first(rule, scene, scene.now)
+    if first is None:
+        return False
+    for case in rule["cases"]:
+        if all(_fits(_field(first.content, path), test) for path, test in case["where"].items()):
+            return _holds(case["then"], scene)
+    return _holds(rule["else"], scene) if "else" in rule else False
+
+
+def _grounded(rule: dict[str, JSON], scene: Scene) -> bool:
+    shown = [e for e in scene.now if e.shown is not None]
+    held = WORLDS[rule["world"]](scene) if "world" in rule else all(_on_record(e, scene) for e in shown)
+    return bool(shown) and held
+
+
+def _on_record(e: Exchange, scene: Scene) -> bool:
+    known = [r.result for r in scene.task.records if r.turn <= scene.turn and _same(r.call, e.call)]
+    return not known or any(_equal(e.content, result) for result in known)
+
+
+def _on_desk(scene: Scene) -> bool:
+    """Whether this turn's responses are those of a desk rebuilt from the records."""
+    from envace.desk.world import MALFORMED, World  # late: the judge serves worlds it does not know
+
+    try:
+        world = World.from_records(scene.task.records)
+    except DataError as e:
+        raise RuleError(f"the records make no desk: {e}") from None
+    for e in scene.exchanges:
+        if e.shown is None:
+            continue
+        truth = world.call(e.call).content
+        if truth.get("error") in MALFORMED:  # a validator in front may have refused it in its own words
+            held = _refused(e)
+        else:
+            held = _equal(e.content, truth)
+        if e.turn == scene.turn and not held:
+            return False
+    return True
+
+
+WORLDS: dict[str, Callable[[Scene], bool]] = {"desk": _on_desk}
+
+
+def _value(value: JSON, scene: Scene) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "user" in value:
+        if not any(m.role == "user" and _has(m.content, value["user"]) for m in scene.messages):
+            raise RuleError(f"no user message says {value['user']!r}")
+        return value.get("prefix", "") + value["user"]
+    seen = value["seen"]
+    first = _first(seen, scene, scene.now) or _first(seen, scene, scene.exchanges)
+    return MISSING if first is None else _field(first.content, seen["path"])
+
+
+def _first(pattern: dict[str, JSON], scene: Scene, among: Sequence[Exchange]) -> Exchange | None:
+    return next((e for e in among if e.shown is not None and _matches(pattern, e.call, scene)), None)
+
+
+def _matches(pattern: dict[str, JSON], call: ToolCall, scene: Scene) -> bool:
+    if (
+        call.name != pattern["tool"]
+        or not isinstance(call.arguments, dict)
+        or set(call.arguments) != set(pattern["args"])
+    ):
+        return False
+    return all(_equal(call.arguments[k], _value(v, scene)) for k, v in pattern["args"].items())
+
+
+def _field(content: JSON, path: str) -> Any:
+    for key in path.split("."):
+        if not isinstance(content, dict) or key not in content:
+            return MISSING
+        content = content[key]
+    return content
+
+
+def _fits(found: Any, test: JSON) -> bool:
+    if not isinstance(test, dict):
+        return _equal(found, test)
+    if "present" in test:
+        return (found is not MISSING) == test["present"]
+    if "not" in test:
+        return not _equal(found, test["not"])
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and found > test["above"]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is MISSING or b is MISSING:
+        return False
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def _same(a: ToolCall, b: ToolCall) -> bool:
+    return a.name == b.name and _equal(a.arguments, b.arguments)
+
+
+def _refused(e: Exchange) -> bool:
+    return isinstance(e.content, dict) and "error" in e.content
+
+
+def _word(value: Any) -> re.Pattern[str] | None:
+    """A pattern for the value as a whole word; None when no reply can say it."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    text = str(value).strip().lstrip("#")
+    return re.compile(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", re.IGNORECASE) if text else None
+
+
+def _has(reply: str, value: Any) -> bool:
+    word = _word(value)
+    return word is not None and word.search(reply) is not None
+
+
+def _part(reply: str, about: Any, among: Sequence[Any]) -> str:
+    """From `about` to the next other value of `among`; empty when the reply does not name it."""
+    word = _word(about)
+    start = word.search(reply) if word else None
+    if start is None:
+        return ""
+    others = [p.search(reply, start.end()) for v in among if not _equal(v, about) and (p := _word(v))]
+    return reply[start.start() : min((m.start() for m in others if m), default=len(reply))]
+
+
+def _every(rule: dict[str, JSON], scene: Scene) -> bool:
+    return all(_holds(r, scene) for r in rule["rules"])
+
+
+def _some(rule: dict[str, JSON], scene: Scene) -> bool:
+    return any(_holds(r, scene) for r in rule["rules"])
+
+
+KINDS: dict[str, Callable[[dict[str, JSON], Scene], bool]] = {
+    "called": _called,
+    "only_calls": _only_calls,
+    "says": _says,
+    "if_observed": _if_observed,
+    "all": _every,
+    "any": _some,
+    "grounded": _grounded,
+}

@@ -1,0 +1,85 @@
+"""The numbers of one training step, flat.
+
+Flows in: the step's episodes, their rows with advantages, and `Diagnostics`. Flows out: `{name: float}`.
+Invariant: a name has exactly one slash and MLflow-safe letters; a count that is absent is zero; a mean over
+nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
+
+train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, groups, lone,
+                     constant, untrained_rows, empty_generations, tokens, seconds_episode
+act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, groups, lone, constant, tokens, response_tokens
+stop/<reason>        episodes that ended so
+failure/<reason>     generations and calls that failed so
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from envace.learn.advantage import Diagnostics
+from envace.learn.rows import empty_generations
+from envace.types import Episode, Role, Row
+
+
+def step_metrics(
+    episodes: Sequence[Episode], rows: Sequence[Row], diagnostics: Diagnostics
+) -> dict[str, float]:
+    """All metrics of a step; `rows` may hold padding rows, which count nowhere but in untrained_rows."""
+    found = {**_train(episodes, rows, diagnostics), **_reasons(episodes)}
+    for role in Role:
+        found.update({f"{role.value}/{k}": v for k, v in _role(role, episodes, rows, diagnostics).items()})
+    return {name: float(value) for name, value in sorted(found.items())}
+
+
+def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics) -> dict[str, float]:
+    rewards = [e.reward for e in episodes if e.reward is not None]
+    metrics: dict[str, float] = {
+        "train/episodes": len(episodes),
+        "train/groups": found.groups,
+        "train/lone": found.lone,
+        "train/constant": found.constant,
+        "train/untrained_rows": found.untrained,
+        "train/empty_generations": sum(map(empty_generations, episodes)),
+        "train/tokens": sum(sum(row.loss_mask) for row in rows),
+    }
+    if episodes:
+        metrics["train/unscored"] = 1 - len(rewards) / len(episodes)
+        metrics["train/turns"] = _mean(len(e.turn_rewards) for e in episodes)
+        metrics["train/seconds_episode"] = _mean(e.seconds for e in episodes)
+    if rewards:
+        metrics["train/reward"] = _mean(rewards)
+        metrics["train/reward_std"] = float(np.std(rewards))
+        metrics["train/full_reward"] = _mean(r >= 1 - 1e-9 for r in rewards)
+    return metrics
+
+
+def _reasons(episodes: Sequence[Episode]) -> dict[str, float]:
+    counts: Counter[str] = Counter(f"stop/{e.stop.value}" for e in episodes)
+    for episode in episodes:
+        counts.update({k: n for k, n in episode.counters.items() if k.startswith("failure/")})
+    return dict(counts)
+
+
+def _role(
+    role: Role, episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics
+) -> dict[str, float]:
+    """Reward over the episodes in which the role generated anything; the rest over its trained rows."""
+    rewards = [
+        e.reward for e in episodes if e.reward is not None and any(g.role is role for g in e.generations)
+    ]
+    tokens = [sum(row.loss_mask) for row in rows if row.role is role and 1 in row.loss_mask]
+    metrics: dict[str, float] = {"rows": len(tokens), "tokens": sum(tokens)}
+    if rewards:
+        metrics["reward"] = _mean(rewards)
+    if tokens:
+        metrics["response_tokens"] = _mean(tokens)
+    if role.value in found.roles:
+        metrics.update({k: v for k, v in asdict(found.roles[role.value]).items() if k != "rows"})
+    return metrics
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean([float(v) for v in values]))

@@ -1,0 +1,196 @@
+"""`python -m envace.rollout`: play one episode and print it step by step.
+
+Flows in: a task id, a policy and params.yaml. Flows out: the transcript with verdicts and reward on stdout, or
+the whole episode as JSON.
+Invariant: no orchestrator and no trainer is imported; with the scripted expert no torch either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import difflib
+import json
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from envace.chat.renderer import ByteRenderer, Renderer
+from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
+from envace.judge.base import make_judge
+from envace.method import Method
+from envace.params import Params, RolloutParams, load
+from envace.rollout.episode import FAILED, run_episode
+from envace.rollout.policy import Policy
+from envace.rollout.prompts import load_prompt_set
+from envace.rollout.show import Printer, wants_colour
+from envace.rollout.sources import make_source
+from envace.types import Endpoint, Episode, Task, replace, to_json
+
+EXAMPLES = """\
+examples:
+  python -m envace.rollout --list
+  python -m envace.rollout --task desk-held-3 --policy expert
+  python -m envace.rollout --task desk-held-3 --policy models/start --source environment
+  python -m envace.rollout --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B --max-tokens 2048
+
+Desk tasks (desk-train-K, desk-held-K) are made on the fly while no data is staged.
+"""
+DESK_ID = re.compile(r"desk-(train|held|warm)-(\d{1,6})")
+SOURCES = get_args(get_type_hints(Method)["source"])
+Chosen = tuple[Policy, Renderer, RolloutParams]
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = _arguments(argv)
+    with boundary("rollout"):
+        params = load(args.params)
+        if args.list:
+            _list(Path(args.data), params)
+            return
+        episode = asyncio.run(_play(find_task(args.task, Path(args.data), params), params, args))
+        if args.json:
+            print(json.dumps(to_json(episode)))
+        if episode.stop in FAILED:
+            raise StageFailed(f"the episode is unscored, {episode.stop.value}: {episode.stop_detail}")
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    cli = argparse.ArgumentParser(
+        prog="python -m envace.rollout",
+        description="Play one episode and print it step by step.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = cli.add_mutually_exclusive_group(required=True)
+    what.add_argument("--task", metavar="ID", help="task to play, e.g. desk-held-3")
+    what.add_argument("--list", action="store_true", help="list task ids and exit")
+    cli.add_argument(
+        "--policy",
+        default="expert",
+        metavar="expert|URL|PATH",
+        help="the scripted expert (default), an OpenAI-compatible server, or a folder of weights",
+    )
+    cli.add_argument(
+        "--source", choices=SOURCES, help="who answers calls; default: method.source of params.yaml"
+    )
+    cli.add_argument("--arm", default="", help="use the method switches of this arm of params.yaml")
+    cli.add_argument(
+        "--data", default="data/staged/held.parquet", metavar="FILE", help="staged tasks (%(default)s)"
+    )
+    cli.add_argument("--params", default="params.yaml", metavar="FILE", help="parameters (%(default)s)")
+    cli.add_argument("--model", default="", help="model name the server knows; needed with a URL")
+    cli.add_argument(
+        "--key-env", default="", metavar="VAR", help="environment variable that holds the server's key"
+    )
+    cli.add_argument("--max-tokens", type=int, default=1024, help="longest output, with a URL (%(default)s)")
+    cli.add_argument("--temperature", type=float, help="0 is greedy; default: rollout.temperature")
+    cli.add_argument("--seed", type=int, help="default: seed of params.yaml")
+    cli.add_argument("--json", action="store_true", help="print the episode as JSON instead")
+    return cli.parse_args(argv)
+
+
+async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode:
+    method = params.resolved_method(args.arm)
+    if args.source:
+        method = replace(method, source=args.source)
+    prompts = load_prompt_set(params.rollout.prompt_set)
+    seed = params.seed if args.seed is None else args.seed
+    printer = Printer(task, print, wants_colour(sys.stdout))
+    async with choose_policy(task, params, args) as (policy, renderer, rollout):
+        if args.temperature is not None:
+            rollout = replace(rollout, temperature=args.temperature)
+        if not args.json:
+            print(f"task {task.id}   policy {args.policy}   source {method.source}   seed {seed}   "
+                  f"prompts {prompts.name}@{prompts.hash[:8]}\n")  # fmt: skip
+            printer.prefix()
+        episode = await run_episode(
+            task, policy=policy, source=make_source(task, method, policy, renderer, rollout), renderer=renderer,
+            judge=make_judge(params.judge), method=method, params=rollout, episode_id=f"{task.id}/{seed}",
+            group_id=task.id, seed=seed, prompt_set=prompts, watch=None if args.json else printer.watch,
+        )  # fmt: skip
+    if not args.json:
+        printer.summary(episode)
+    return episode
+
+
+@contextlib.asynccontextmanager
+async def choose_policy(task: Task, params: Params, args: argparse.Namespace) -> AsyncIterator[Chosen]:
+    """The policy `--policy` names, its renderer, and budgets in that renderer's unit.
+
+    Without a tokenizer prompts are counted in bytes, so the budgets are opened wide: a server holds its own
+    limit, and the expert is short.
+    """
+    if args.policy == "expert":
+        if task.source != "desk":
+            raise DataError(f"the expert plays desk tasks only; {task.id} comes from {task.source}")
+        from envace.desk.expert import ExpertPolicy
+
+        renderer = ByteRenderer()
+        yield ExpertPolicy(task, renderer), renderer, _wide(params.rollout, 100_000)
+    elif args.policy.startswith(("http://", "https://")):
+        from envace.rollout.endpoint import EndpointPolicy
+
+        if not args.model:
+            raise EnvironmentUnready(f"say with --model which model {args.policy} serves")
+        endpoint = Endpoint(base_url=args.policy, model=args.model, key_env=args.key_env, context=10_000_000)
+        async with EndpointPolicy(endpoint, attempts=3) as policy:
+            yield policy, ByteRenderer(), _wide(params.rollout, args.max_tokens)
+    else:
+        if not Path(args.policy).is_dir():
+            raise EnvironmentUnready(f"{args.policy} is neither 'expert', a URL nor a folder of weights")
+        from envace.policy.local import LocalPolicy
+
+        policy = LocalPolicy(args.policy, enable_thinking=params.rollout.enable_thinking)
+        yield policy, policy.renderer, params.rollout
+
+
+def _wide(rollout: RolloutParams, response: int) -> RolloutParams:
+    return replace(rollout, prompt_tokens=5_000_000, response_tokens=response)
+
+
+def find_task(task_id: str, data: Path, params: Params) -> Task:
+    """From the staged file; desk tasks are generated while that file does not exist. Raises DataError."""
+    if data.exists():
+        tasks = _staged(data)
+        found = next((t for t in tasks if t.id == task_id), None)
+        if found is None:
+            near = difflib.get_close_matches(task_id, [t.id for t in tasks], n=1)
+            raise DataError(
+                f"{data} holds no task {task_id!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        return found
+    if match := DESK_ID.fullmatch(task_id):
+        return _generate(params, match[1], int(match[2]) + 1)[-1]
+    raise DataError(
+        f"{data} does not exist, and {task_id!r} is no desk task such as desk-held-3; stage the data first"
+    )
+
+
+def _list(data: Path, params: Params) -> None:
+    tasks = _staged(data) if data.exists() else _generate(params, "held", params.desk.held_tasks)
+    print(
+        f"{len(tasks)} tasks, {data if data.exists() else f'made on the fly: {data} does not exist'}",
+        file=sys.stderr,
+    )
+    for task in tasks:
+        print(f"{task.id:20} {task.n_turns} turns   {' '.join(task.tags)}")
+
+
+def _staged(data: Path) -> list[Task]:
+    from envace.data.store import read_tasks
+
+    return read_tasks(data)
+
+
+def _generate(params: Params, split: str, n: int) -> list[Task]:
+    from envace.desk.tasks import generate
+
+    return generate(params.desk.seed, split, n)
+
+
+if __name__ == "__main__":
+    main()

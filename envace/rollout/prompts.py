@@ -1,0 +1,245 @@
+"""Prompt sets: directories of text files, versioned by hash.
+
+Flows in: the files of a set and what one call is about. Flows out: the system block ACT gets on top of the task,
+and the REHEARSE prompt as two messages: fixed rules, then sections with what is known.
+Invariant: stable parts come first; text that a model, a tool or a data set wrote stands inside sections as JSON
+with every `<` escaped, so it can neither close a section nor forge a tag; cutting never touches the rules.
+
+Files of a set: settings.txt, rehearse_rules.txt, rehearse_check.txt (added when calls are validated by
+rehearsal), section_{tools,records,history,reply,call}.txt (a missing one leaves the section out), memory.txt,
+act.txt (optional). `$body` stands for what is filled in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from string import Template
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import yaml
+
+from envace.chat.text import canonical, dumps, split_thinking
+from envace.errors import DataError
+from envace.types import Memory, Message, Record, Task, ToolCall
+
+if TYPE_CHECKING:
+    from envace.rollout.sources import CallContext
+
+ROOT = Path(__file__).parent.parent / "prompts"
+SECTIONS = ("tools", "records", "history", "reply", "call")
+CUT_ORDER = (
+    "history",
+    "records",
+    "tools",
+)  # oldest history first, then records that do not match, then tools
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    max_records: int = 0  # 0 shows every record
+    history: str = "full"  # full | calls | none
+    max_history: int = 0  # newest lines kept, 0 keeps all
+    tools: bool = True
+    schema: bool = True
+    reply: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalPrompt:
+    """One REHEARSE prompt before it is cut. `cuts` lists (section, line) in the order in which lines go."""
+
+    rules: str
+    lines: Mapping[str, tuple[str, ...]]
+    cuts: tuple[tuple[str, int], ...]
+    templates: Mapping[str, Template]
+
+    def messages(self, drop: int = 0) -> list[Message]:
+        """The two messages, with the first `drop` cuts applied."""
+        gone = set(self.cuts[:drop])
+        parts = []
+        for name in SECTIONS:
+            kept = [line for i, line in enumerate(self.lines.get(name, ())) if (name, i) not in gone]
+            if kept and name in self.templates:
+                parts.append(self.templates[name].substitute(body="\n".join(kept)))
+        return [Message(role="system", content=self.rules), Message(role="user", content="\n".join(parts))]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    name: str
+    hash: str  # sha256 over file names and contents
+    texts: Mapping[str, str] = field(repr=False)
+    settings: Settings = Settings()
+
+    def act_system(self, task: Task) -> str | None:
+        """Text put on top of the task's own system message; None in the sets that come with the project."""
+        return self.texts.get("act") or None
+
+    def memory_block(self, memory: Memory) -> str:
+        """The block that hands private rehearsals to the committed run, marked as imagined."""
+        return Template(self.texts["memory"]).substitute(body=memory.text.replace("<", "\\u003c"))
+
+    def rehearsal(
+        self,
+        ctx: CallContext,
+        records: Sequence[Record],
+        *,
+        show_thoughts: bool = False,
+        check: bool = False,
+    ) -> RehearsalPrompt:
+        """Everything REHEARSE may be shown about one call, cuttable line by line."""
+        shown = self._choose(records, ctx.call)
+        lines = {
+            "tools": tuple(dumps(t.get("function", t)) for t in ctx.task.tools)
+            if self.settings.tools
+            else (),
+            "records": tuple(f"{call_line(r.call)} -> {dumps(r.result)}" for r in shown),
+            "history": self._history(ctx.history, show_thoughts),
+            "reply": (dumps(_reply(ctx.act_reply, show_thoughts)),) if self.settings.reply else (),
+            "call": self._call(ctx),
+        }
+        rules = self.texts["rehearse_rules"] + ("\n" + self.texts["rehearse_check"] if check else "")
+        templates = {
+            n: Template(self.texts[f"section_{n}"]) for n in SECTIONS if f"section_{n}" in self.texts
+        }
+        return RehearsalPrompt(rules, lines, tuple(_cuts(lines, shown, ctx)), templates)
+
+    def rehearse_messages(
+        self,
+        ctx: CallContext,
+        records: Sequence[Record],
+        *,
+        show_thoughts: bool = False,
+        check: bool = False,
+        drop: int = 0,
+    ) -> list[Message]:
+        """The REHEARSE prompt as messages, after `drop` cuts."""
+        return self.rehearsal(ctx, records, show_thoughts=show_thoughts, check=check).messages(drop)
+
+    def _choose(self, records: Sequence[Record], call: ToolCall) -> list[Record]:
+        """All records in their own order, or the nearest ones, nearest first; a match alone says enough."""
+        limit = self.settings.max_records
+        if not limit:
+            return list(records)
+        near = [r for r in reversed(records) if nearness(r, call) > 0]  # of equals, the latest first
+        near.sort(key=lambda r: -nearness(r, call))
+        return near[:1] if near and matches(near[0], call) else near[:limit]
+
+    def _history(self, history: Sequence[Message], thoughts: bool) -> tuple[str, ...]:
+        kind, keep = self.settings.history, self.settings.max_history
+        if kind == "none":
+            return ()
+        lines = _call_lines(history) if kind == "calls" else _chat_lines(history, thoughts)
+        return tuple(lines[-keep:] if keep else lines)
+
+    def _call(self, ctx: CallContext) -> tuple[str, ...]:
+        functions = (t.get("function", t) for t in ctx.task.tools)
+        own = next((f for f in functions if f["name"] == ctx.call.name), None)
+        schema = (f"schema: {dumps(own)}",) if own and self.settings.schema else ()
+        return (*schema, call_line(ctx.call))
+
+
+@lru_cache(maxsize=16)
+def load_prompt_set(name: str) -> PromptSet:
+    """A set by its name under envace/prompts, or by the path of a user's own folder. Raises DataError."""
+    folder = ROOT / name if (ROOT / name).is_dir() else Path(name)
+    texts, digest = {}, hashlib.sha256()
+    for path in sorted(folder.glob("*.txt")):
+        texts[path.stem] = path.read_text(encoding="utf-8").strip("\n")
+        digest.update(f"{path.name}\0{texts[path.stem]}\0".encode())
+    for needed in ("settings", "rehearse_rules", "rehearse_check", "section_call", "memory"):
+        if needed not in texts:
+            raise DataError(f"prompt set {name!r}: {folder / needed}.txt is missing")
+    return PromptSet(name, digest.hexdigest(), MappingProxyType(texts), _settings(name, texts["settings"]))
+
+
+def _settings(name: str, text: str) -> Settings:
+    values = yaml.safe_load(text) or {}
+    known = {f.name for f in fields(Settings)}
+    if not isinstance(values, dict) or not set(values) <= known:
+        raise DataError(f"prompt set {name!r}: settings.txt may hold only {', '.join(sorted(known))}")
+    return Settings(**values)
+
+
+def matches(record: Record, call: ToolCall) -> bool:
+    """Same tool and equal arguments, whatever their order."""
+    return record.call.name == call.name and canonical(record.call.arguments) == canonical(call.arguments)
+
+
+def nearness(record: Record, call: ToolCall) -> int:
+    """0 when a record has nothing to do with a call; a match is above everything else."""
+    if matches(record, call):
+        return 1_000_000
+    wanted = {canonical(v) for v in call.arguments.values()}
+    shared = sum(canonical(v) in wanted for v in record.call.arguments.values())
+    return 2 * (record.call.name == call.name) + shared
+
+
+def select_records(records: Sequence[Record], mode: str, turn: int, call: ToolCall) -> list[Record]:
+    """The records a few-shot mode lets REHEARSE see for a call of user turn `turn`.
+
+    gold: all, later turns too. up_to_turn: this and earlier turns. leave_one_out: the same without those that
+    match the call. past_only: earlier turns only. none.
+    """
+    if mode == "gold":
+        return list(records)
+    if mode == "none":
+        return []
+    seen = [r for r in records if r.turn < turn + (mode != "past_only")]
+    return [r for r in seen if not matches(r, call)] if mode == "leave_one_out" else seen
+
+
+def call_line(call: ToolCall) -> str:
+    return f"{dumps(call.name)[1:-1]} {dumps(call.arguments)}"
+
+
+def _reply(text: str, thoughts: bool) -> str:
+    return text if thoughts else split_thinking(text)[1].strip()
+
+
+def _tool_text(message: Message) -> str:
+    return " ".join(message.content.replace("<", "\\u003c").split("\n"))
+
+
+def _call_lines(history: Sequence[Message]) -> list[str]:
+    """One line a call that was answered: `name {arguments} -> response`."""
+    lines, waiting = [], []
+    for message in history:
+        if message.role == "tool" and waiting:
+            lines.append(f"{call_line(waiting.pop(0))} -> {_tool_text(message)}")
+        elif message.role != "tool":
+            waiting = list(message.calls)
+    return lines
+
+
+def _chat_lines(history: Sequence[Message], thoughts: bool) -> list[str]:
+    """One line a message or call; the task's system message is not REHEARSE's business."""
+    lines = []
+    for message in history:
+        if message.role == "tool":
+            lines.append(f"response: {_tool_text(message)}")
+        elif message.role != "system":
+            if thoughts and message.thinking:
+                lines.append(f"{message.role} thinks: {dumps(message.thinking)}")
+            if message.content:
+                lines.append(f"{message.role}: {dumps(message.content)}")
+            lines += [f"call: {call_line(call)}" for call in message.calls]
+    return lines
+
+
+def _cuts(
+    lines: Mapping[str, tuple[str, ...]], shown: Sequence[Record], ctx: CallContext
+) -> list[tuple[str, int]]:
+    unmatched = [i for i, r in enumerate(shown) if not matches(r, ctx.call)]
+    own = [t.get("function", t)["name"] == ctx.call.name for t in ctx.task.tools]
+    order = {
+        "history": range(len(lines["history"])),
+        "records": sorted(unmatched, key=lambda i: nearness(shown[i], ctx.call)),  # farthest first
+        "tools": [i for i in reversed(range(len(lines["tools"]))) if not own[i]],
+    }
+    return [(section, i) for section in CUT_ORDER for i in order[section]]

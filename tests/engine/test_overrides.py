@@ -1,0 +1,78 @@
+"""params.yaml -> verl: the paper's values arrive, on CPU and GPU, and verl's own validation accepts them."""
+
+from pathlib import Path
+
+import pytest
+
+from envace.engine.overrides import verl_overrides
+from envace.params import load
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def compose(size: str, arm: str = "envace"):
+    from hydra import compose, initialize_config_module
+
+    params = load(ROOT / f"sizes/{size}.yaml")
+    overrides = verl_overrides(
+        params, arm, 1, tasks_file="/data/it's.parquet", start="/models/start", work="/work dir"
+    )
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return params, compose("ppo_trainer", overrides=[o for o in overrides if not o.startswith("hydra.")])
+
+
+@pytest.mark.parametrize("size", ["laptop", "gpu1", "paper"])
+def test_every_size_passes_verls_own_validation(size, monkeypatch):
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    _, config = compose(size)
+    assert not need_critic(config)
+    config.actor_rollout_ref.model.path = str(ROOT)  # validation looks at the configuration, not at weights
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=False)
+
+
+def test_paper_size_is_the_papers_setting():
+    params, c = compose("paper")
+    actor, rollout = c.actor_rollout_ref.actor, c.actor_rollout_ref.rollout
+    assert actor.optim.lr == 1e-6 and actor.entropy_coeff == 0
+    assert c.trainer.total_training_steps == 470 and c.data.train_batch_size == 16 and rollout.n == 4
+    assert actor.use_kl_loss and actor.kl_loss_coef == 1e-4
+    assert (
+        c.data.max_prompt_length == 12288
+        and c.data.max_response_length == 8192
+        and rollout.max_model_len == 20480
+    )
+    assert rollout.multi_turn.max_assistant_turns == 30 == params.rollout.max_steps
+    assert not c.algorithm.norm_adv_by_std_in_grpo and actor.loss_agg_mode == "seq-mean-token-mean"
+    assert c.trainer.nnodes == 2 and c.trainer.n_gpus_per_node == 8 and rollout.name == "vllm"
+    assert rollout.temperature == 1.0 and rollout.top_p == 1.0
+    judge = params.judge
+    assert (judge.model, judge.temperature, judge.top_p, judge.max_tokens) == (
+        "Qwen/Qwen3-30B-A3B",
+        0.6,
+        0.8,
+        6000,
+    )
+    assert (judge.timeout_s, judge.attempts, judge.concurrency) == (120, 5, 500)
+
+
+def test_one_configuration_tree_on_cpu_and_gpu():
+    cpu, gpu = compose("laptop")[1], compose("gpu1")[1]
+    for c in (cpu, gpu):
+        assert c.trainer.v1.trainer_mode == "envace_sync"
+        assert c.actor_rollout_ref.rollout.agent.default_agent_loop == "envace_episode"
+        assert c.algorithm.adv_estimator == "rolewise_grpo"
+    assert (cpu.trainer.device, gpu.trainer.device) == ("cpu", "cuda")
+
+
+def test_paths_are_quoted():
+    _, c = compose("laptop")
+    assert (
+        c.data.train_files == "/data/it's.parquet" and c.trainer.default_local_dir == "/work dir/checkpoints"
+    )
+
+
+def test_an_arm_changes_the_method_only():
+    _, c = compose("laptop", "standard_grpo")
+    assert c.trainer.experiment_name == "standard_grpo-1" and not c.actor_rollout_ref.actor.use_kl_loss

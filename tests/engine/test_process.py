@@ -1,0 +1,200 @@
+"""Watching a trainer: scripted programs stand where verl would, the processes are real."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from envace.data.store import write_tasks
+from envace.desk.tasks import generate
+from envace.engine import launch, process
+from envace.errors import DataError, EnvironmentUnready, StageFailed
+from envace.params import load
+from envace.policy.card import write_card
+from envace.types import PolicyRef
+
+ROOT = Path(__file__).resolve().parents[2]
+PRELUDE = """#!{python}
+import json, os, pathlib, sys, time
+work = pathlib.Path(os.environ["ENVACE_WORK"])
+def emit(phase, step, **metrics):
+    with (work / "progress.jsonl").open("a") as f:
+        f.write(json.dumps(dict(phase=phase, step=step, steps=4, metrics=metrics, eta_s=1.0, time=time.time())) + "\\n")
+def save(step):
+    d = work / "checkpoints" / f"global_step_{{step}}"
+    d.mkdir(parents=True); (d / "WHOLE").write_text(str(step))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """train() with a scripted trainer; returns (call, work)."""
+    tasks = tmp_path / "train.parquet"
+    write_tasks(tasks, generate(1, "train", 8))
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "model.safetensors").write_bytes(b"weights")  # only its hash matters here
+    write_card(start, PolicyRef(kind="tiny", uri="start", hash="h"))
+    work = tmp_path / "work"
+    base = load(ROOT / "params.yaml")
+
+    def call(script: str, events=None, **engine):
+        program = tmp_path / "trainer"
+        program.write_text(PRELUDE.format(python=sys.executable) + textwrap.dedent(script))
+        program.chmod(0o755)
+        params = dataclasses.replace(
+            base,
+            engine=dataclasses.replace(base.engine, python=str(program), **engine),
+            train=dataclasses.replace(base.train, steps=4),
+        )
+        return launch.train(
+            params, "envace", 1, tasks_file=tasks, start=start, work=work, on_progress=(events or []).append
+        )
+
+    return call, work
+
+
+def test_progress_is_forwarded_in_order(run):
+    call, _ = run
+    events = []
+    result = call(
+        "emit('ready', 0); emit('step', 1, **{'train/reward': .5}); emit('done', 4); save(4)", events
+    )
+    assert [e.phase for e in events] == ["ready", "step", "done"] and events[1].metrics == {
+        "train/reward": 0.5
+    }
+    assert result.ran and result.steps == 4 and result.resumed_from == 0
+
+
+def test_a_finished_run_is_not_started_again(run):
+    call, _ = run
+    call("save(4)")
+    assert not call("sys.exit(9)").ran
+
+
+def test_status_zero_with_too_few_steps_is_a_failure(run):
+    call, work = run
+    with pytest.raises(StageFailed, match=r"step 2 of 4.*trainer\.log"):
+        call("save(2)")
+
+
+def test_failure_names_the_innermost_cause_and_the_log(run):
+    call, _ = run
+    with pytest.raises(StageFailed, match=r"step 1 of 4 \(status 1\): ValueError: the root.*trainer\.log"):
+        call("""
+            emit('step', 1)
+            try:
+                raise ValueError("the root")
+            except ValueError as e:
+                raise RuntimeError("wrapped") from e
+        """)
+
+
+def test_silence_ends_the_run_with_its_whole_group(run):
+    call, work = run
+    with pytest.raises(StageFailed, match="step_timeout_s"):
+        call(
+            "import subprocess; emit('ready', 0); subprocess.Popen(['sleep', '600']); time.sleep(600)",
+            step_timeout_s=1.5,
+        )
+    assert process.marked(work.resolve()) == []
+
+
+def test_no_sign_of_life_is_told_apart(run):
+    call, _ = run
+    with pytest.raises(StageFailed, match="start_timeout_s"):
+        call("time.sleep(600)", start_timeout_s=1.0)
+
+
+def test_kill_is_reported_as_a_kill(run):
+    call, _ = run
+    with pytest.raises(StageFailed, match="killed by signal 9"):
+        call("os.kill(os.getpid(), 9)")
+
+
+def test_leftovers_of_a_killed_run_are_reaped_and_others_left_alone(run):
+    call, work = run
+    own = subprocess.Popen(
+        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": str(work.resolve())}, start_new_session=True
+    )
+    other = subprocess.Popen(
+        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": "/elsewhere"}, start_new_session=True
+    )
+    try:
+        time.sleep(0.2)
+        call("save(4)")
+        assert own.wait(5) == -signal.SIGTERM and other.poll() is None
+    finally:
+        other.kill()
+        own.kill()
+
+
+def test_a_second_run_of_the_same_folder_is_refused(run):
+    call, work = run
+    work.mkdir(exist_ok=True)
+    alive = process.start(
+        ["sleep", "600"], {"ENVACE_WORK": str(work.resolve())}, work / "trainer.log", work / "trainer.pid"
+    )
+    try:
+        with pytest.raises(EnvironmentUnready, match="already running"):
+            call("save(4)")
+    finally:
+        alive.kill()
+
+
+def test_a_reused_pid_is_not_ours(tmp_path):
+    (tmp_path / "p").write_text(json.dumps({"pid": os.getpid(), "created": 1.0}))
+    assert process.running(tmp_path / "p") is None
+
+
+def test_too_few_tasks_are_refused_before_anything_starts(run, tmp_path):
+    call, _ = run
+    write_tasks(tmp_path / "train.parquet", generate(1, "train", 2))
+    with pytest.raises(DataError, match="holds 2 tasks"):
+        call("save(4)")
+
+
+def test_missing_interpreter_names_the_key(run, tmp_path):
+    call, _ = run
+    base = load(ROOT / "params.yaml")
+    params = dataclasses.replace(base, engine=dataclasses.replace(base.engine, python=str(tmp_path / "no")))
+    with pytest.raises(EnvironmentUnready, match="engine.python"):
+        launch.train(
+            params,
+            "envace",
+            1,
+            tasks_file=tmp_path / "train.parquet",
+            start=tmp_path / "start",
+            work=tmp_path / "w2",
+        )
+
+
+def test_more_steps_share_the_work_folder_and_anything_else_does_not(run, tmp_path):
+    base, paths = (
+        load(ROOT / "params.yaml"),
+        {"tasks_file": tmp_path / "train.parquet", "start": tmp_path / "start"},
+    )
+    key = launch.work_key(base, "envace", 1, **paths)
+    more = dataclasses.replace(base, train=dataclasses.replace(base.train, steps=99))
+    other = dataclasses.replace(base, train=dataclasses.replace(base.train, lr=1e-5))
+    assert launch.work_key(more, "envace", 1, **paths) == key != launch.work_key(other, "envace", 1, **paths)
+    assert launch.work_key(base, "standard_grpo", 1, **paths) != key
+
+
+def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):
+    from envace.engine.progress import follow
+
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a"')
+    ((record, offset),) = follow(path)
+    assert record == {"a": 1}
+    with path.open("ab") as f:
+        f.write(b": 2}\n")
+    assert [r for r, _ in follow(path, offset)] == [{"a": 2}]

@@ -1,0 +1,72 @@
+"""Turn and episode reward from verdicts, on hand-computed numbers."""
+
+import pytest
+
+from envace.judge import episode_reward, turn_reward
+from envace.types import Answer, Item, Verdict
+
+YES, NO, UNSCORED = Answer.YES, Answer.NO, Answer.UNSCORED
+
+
+def item(i: int, weight: float, required: bool = False) -> Item:
+    return Item(
+        id=f"C{i}",
+        question="q",
+        pass_condition="p",
+        focus_on="assistant.tool_calls",
+        weight=weight,
+        required_for_next_turn=required,
+    )
+
+
+def verdicts(*answers: Answer) -> list[Verdict]:
+    return [Verdict(item_id=f"C{i}", turn=0, answer=a) for i, a in enumerate(answers)]
+
+
+ITEMS = (item(0, 0.25), item(1, 0.2), item(2, 0.55))
+
+
+def test_an_item_passes_when_any_step_passed_it_and_unreached_turns_count_zero():
+    steps = [*verdicts(YES, NO, NO), *verdicts(NO, NO, YES)]
+    score = turn_reward(ITEMS, steps)
+    assert score.reward == pytest.approx(0.8)
+    assert episode_reward([score.reward], 2) == pytest.approx(0.4)
+
+
+def test_all_passed_is_one_and_none_passed_is_zero():
+    assert turn_reward(ITEMS, verdicts(YES, YES, YES)).reward == pytest.approx(1.0)
+    assert turn_reward(ITEMS, verdicts(NO, NO, NO)).reward == 0.0
+
+
+def test_an_unscored_item_leaves_the_turn_without_a_reward():
+    score = turn_reward(ITEMS, verdicts(YES, UNSCORED, YES))
+    assert score.reward is None and score.unscored == ("C1",)
+
+
+def test_a_missing_verdict_is_unscored_not_a_no():
+    score = turn_reward((item(0, 0.5), item(1, 0.5, required=True)), verdicts(YES))
+    assert score.reward is None and score.unscored == ("C1",) and not score.required_unmet
+
+
+def test_a_yes_on_another_step_settles_an_unscored_one():
+    assert turn_reward((item(0, 1.0),), [*verdicts(UNSCORED), *verdicts(YES)]).reward == 1.0
+
+
+def test_a_no_beside_an_unscored_verdict_does_not_settle_it():
+    assert turn_reward((item(0, 1.0),), [*verdicts(UNSCORED), *verdicts(NO)]).reward is None
+
+
+def test_required_items_are_unmet_only_when_answered_no():
+    items = (item(0, 0.5, required=True), item(1, 0.5))
+    assert turn_reward(items, verdicts(NO, YES)).required_unmet
+    assert not turn_reward(items, verdicts(YES, NO)).required_unmet
+
+
+def test_episode_reward_is_the_mean_over_all_turns_of_the_task():
+    assert episode_reward([1.0, 0.5], 3) == pytest.approx(0.5)
+    assert episode_reward([], 3) == 0.0
+
+
+def test_more_judged_turns_than_the_task_has_is_an_error():
+    with pytest.raises(ValueError, match="2 judged turns for a task of 1"):
+        episode_reward([1.0, 1.0], 1)

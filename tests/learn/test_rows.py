@@ -1,0 +1,152 @@
+"""Episodes to rows: what was sampled is what is trained."""
+
+import pytest
+
+from envace.learn.advantage import advantages
+from envace.learn.metrics import step_metrics
+from envace.learn.rows import empty_generations, rows_from_episode
+from envace.method import Method
+from envace.types import Episode, FinishReason, Generation, Role, Sampling, StopReason
+
+ACT, REHEARSE = Role.ACT, Role.REHEARSE
+
+
+def generation(
+    role: Role, ids: tuple[int, ...], text: str = "words", turn: int = 0, **changes: object
+) -> Generation:
+    fields = {
+        "step": 0,
+        "prompt_ids": (7, 8),
+        "logprobs": (-0.1,) * len(ids),
+        "sampling": Sampling(),
+        "finish": FinishReason.STOP,
+        **changes,
+    }
+    return Generation(role=role, turn=turn, output_ids=ids, text=text, **fields)
+
+
+def episode(
+    *generations: Generation, id: str = "e", reward: float | None = 0.5, **changes: object
+) -> Episode:
+    fields = {"stop": StopReason.DONE, "turn_rewards": (0.5,), "seconds": 2.0, **changes}
+    return Episode(
+        id=id,
+        task_id="t",
+        group_id="g",
+        seed=0,
+        prompt_set="h",
+        generations=generations,
+        messages=(),
+        reward=reward,
+        **fields,
+    )
+
+
+PLAIN = episode(generation(ACT, (1, 2)), generation(REHEARSE, (3,)), generation(ACT, (4, 5, 6), turn=1))
+
+
+def test_one_row_a_generation_on_the_sampled_ids_and_nothing_else():
+    rows = rows_from_episode(PLAIN, Method())
+    assert [r.response_ids for r in rows] == [(1, 2), (3,), (4, 5, 6)]
+    assert [r.role for r in rows] == [ACT, REHEARSE, ACT] and [r.turn for r in rows] == [0, 0, 1]
+    for row in rows:
+        assert len(row.loss_mask) == len(row.logprobs) == len(row.response_ids) and set(row.loss_mask) == {1}
+        assert (row.reward, row.group_id, row.episode_id, row.prompt_ids) == (0.5, "g", "e", (7, 8))
+
+
+def test_the_last_row_is_an_act_row_even_when_the_episode_ends_in_a_rehearsal():
+    rows = rows_from_episode(
+        episode(generation(ACT, (1,)), generation(ACT, (2,)), generation(REHEARSE, (3,))), Method()
+    )
+    assert [r.response_ids for r in rows] == [(1,), (3,), (2,)]
+
+
+def test_a_frozen_role_keeps_its_rows_with_a_zero_mask():
+    rows = rows_from_episode(PLAIN, Method(roles=("act",)))
+    assert [r.loss_mask for r in rows] == [(1, 1), (0,), (1, 1, 1)]
+    _, found = advantages(rows, Method(roles=("act",)))
+    assert found.untrained == 1 and list(found.roles) == ["act"]
+
+
+def test_a_generation_without_tokens_makes_no_row_and_is_counted():
+    e = episode(generation(ACT, (1,)), generation(REHEARSE, (), text=""))
+    assert [r.response_ids for r in rows_from_episode(e, Method())] == [(1,)] and empty_generations(e) == 1
+
+
+def test_an_episode_without_generations_has_no_rows():
+    assert rows_from_episode(episode(), Method()) == []
+
+
+def test_the_penalty_falls_on_rows_without_text_only():
+    e = episode(generation(ACT, (9,), text=" \n"), generation(ACT, (1,)))
+    assert [r.reward for r in rows_from_episode(e, Method(empty_penalty=0.1))] == [0.4, 0.5]
+    assert [r.reward for r in rows_from_episode(e, Method())] == [0.5, 0.5]
+
+
+def test_an_unscored_episode_stays_unscored_whatever_the_penalty():
+    e = episode(generation(ACT, (9,), text=""), reward=None)
+    assert [r.reward for r in rows_from_episode(e, Method(empty_penalty=0.1))] == [None]
+
+
+def test_log_probabilities_may_be_unknown_but_never_of_another_length():
+    assert rows_from_episode(episode(generation(ACT, (1, 2), logprobs=())), Method())[0].logprobs == ()
+    with pytest.raises(ValueError, match="1 log-probabilities for 2 tokens"):
+        rows_from_episode(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
+
+
+# --- metrics --------------------------------------------------------------------------------------------------
+
+
+def metrics():
+    episodes = [
+        episode(
+            generation(ACT, (1, 2)),
+            generation(REHEARSE, (3,)),
+            id="a",
+            reward=1.0,
+            counters={"failure/bad_json": 2, "act": 1},
+        ),
+        episode(*[generation(ACT, (1,))] * 4, id="b", reward=0.0, stop=StopReason.STEP_BUDGET),
+        episode(
+            generation(ACT, (1,)),
+            id="c",
+            reward=None,
+            stop=StopReason.JUDGE_FAILED,
+            counters={"failure/bad_json": 1},
+        ),
+    ]
+    rows = [row for e in episodes for row in rows_from_episode(e, Method())]
+    rows, found = advantages(rows, Method())
+    return step_metrics(episodes, rows, found)
+
+
+def test_rewards_are_means_over_scored_episodes_not_over_rows():
+    m = metrics()
+    assert m["train/reward"] == 0.5 and m["act/reward"] == 0.5 and m["rehearse/reward"] == 1.0
+    assert m["train/unscored"] == pytest.approx(1 / 3) and m["train/full_reward"] == 0.5
+
+
+def test_reasons_tokens_and_advantages_are_reported():
+    m = metrics()
+    assert (
+        m["stop/done"] == m["stop/step_budget"] == m["stop/judge_failed"] == 1 and m["failure/bad_json"] == 3
+    )
+    assert (
+        m["act/rows"] == 6 and m["act/tokens"] == 7 and m["rehearse/tokens"] == 1 and m["train/tokens"] == 8
+    )
+    assert m["act/adv_mean"] == pytest.approx((0.5 - 4 * 0.5) / 5) and m["train/lone"] == 1
+
+
+def test_names_have_one_slash_and_values_are_finite_floats():
+    import math
+    import re
+
+    for name, value in metrics().items():
+        assert re.fullmatch(r"[a-z]+/[a-z_]+", name) and isinstance(value, float) and math.isfinite(value)
+
+
+def test_a_step_without_scored_episodes_reports_no_reward():
+    only = [episode(generation(ACT, (1,)), reward=None)]
+    rows, found = advantages(rows_from_episode(only[0], Method()), Method())
+    m = step_metrics(only, rows, found)
+    assert "train/reward" not in m and "act/reward" not in m and m["train/unscored"] == 1.0

@@ -1,0 +1,82 @@
+"""`python -m envace.rollout` as a user runs it."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from rollout_kit import TASK, call, play, two_roles
+
+from envace.rollout.__main__ import main
+from envace.rollout.show import Printer, printable, wants_colour
+
+HEAVY = ("torch", "transformers", "ray", "verl", "dvc", "prefect", "mlflow")
+NOWHERE = ["--data", "/nowhere/held.parquet"]
+
+
+def test_an_experts_episode_imports_nothing_heavy():
+    code = (
+        "import sys; from envace.rollout.__main__ import main; "
+        "main(['--task', 'desk-held-3', '--data', '/nowhere']); "
+        f"heavy = [m for m in {HEAVY} if m in sys.modules]; sys.exit(f'imported {{heavy}}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "reward 1.00" in done.stdout and "\033[" not in done.stdout  # no terminal, no colour
+
+
+@pytest.mark.parametrize("source", ["rehearse", "environment", "recorded"])
+def test_every_source_plays(source, capsys):
+    main(["--task", "desk-held-1", "--source", source, "--json", *NOWHERE])
+    episode = json.loads(capsys.readouterr().out)
+    assert (episode["stop"], episode["reward"]) == ("done", 1.0)
+    assert bool(episode["real_calls"]) == (source == "environment")
+
+
+def test_list(capsys):
+    main(["--list", *NOWHERE])
+    assert capsys.readouterr().out.startswith("desk-held-0")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--task", "foo", *NOWHERE], "'foo' is no desk task"),
+        (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', a URL nor a folder"),
+        (["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", *NOWHERE], "say with --model"),
+        (["--task", "desk-held-1", "--params", "nowhere.yaml"], "nowhere.yaml does not exist"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence(argv, words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    told = capsys.readouterr().err
+    assert caught.value.code in (2, 3) and words in told and "Traceback" not in told
+
+
+def test_a_dead_server_ends_with_a_message_and_a_status(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", "--model", "m", *NOWHERE])
+    assert caught.value.code == 4
+    assert "http://127.0.0.1:9/v1/chat/completions" in capsys.readouterr().err
+
+
+def test_model_text_cannot_drive_the_terminal():
+    lines = []
+    printer = Printer(TASK, lines.append, colour=False)
+    printer.prefix()
+    printer.summary(play(two_roles([call("get"), "\033[2Jgone\r", "bye"]), watch=printer.watch))
+    assert not any("\033" in line or "\r" in line for line in lines)
+    assert printable("a\tb\nc\x9b") == "a\tb\nc\ufffd"
+
+
+def test_colour_only_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert wants_colour(Terminal()) and not wants_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not wants_colour(Terminal())
