@@ -1,0 +1,53 @@
+# Two commands matter: `make repro` runs the whole pipeline, `make test` the tests. Both set themselves up.
+# PYTHON=/path/to/python3.11 chooses the interpreter .venv is made with.
+
+SHELL := /bin/bash
+PY := .venv/bin/python
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+.DEFAULT_GOAL := help
+.PHONY: help repro test test-all venv up down status params size lock lint report clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+repro: venv ## reproduce everything that is stale: data, training, evaluation, rehearsal, report
+	@$(PY) -m envace.params --quiet
+	@$(PY) -m flows.reproduce $(ARGS)
+
+test: venv ## the fast tests and one real verl run (under 10 minutes)
+	$(PY) -m pytest -m "not heavy" $(ARGS)
+
+test-all: venv ## everything, with the parts that start servers and whole pipelines
+	$(PY) -m pytest $(ARGS)
+
+venv: .venv/.ready ## make .venv when it is missing or the lock changed
+.venv/.ready: locks/control.lock locks/install.sh
+	@bash locks/install.sh
+
+up: venv ## start the Prefect and MLflow servers (ports: prefect.port, mlflow.port)
+	@$(PY) -m flows.services up
+
+down: venv ## stop them
+	@$(PY) -m flows.services down
+
+status: venv ## which servers run, and where
+	@$(PY) -m flows.services status
+
+params: venv ## check params.yaml and print the resolved method
+	@$(PY) -m envace.params
+
+size: venv ## write a size into params.yaml: make size NAME=laptop|gpu1|paper
+	@test -f sizes/$(NAME).yaml || { echo "size: no sizes/$(NAME).yaml; there are: $$(ls sizes | sed 's/.yaml//' | xargs)" >&2; exit 2; }
+	@cp sizes/$(NAME).yaml params.yaml && $(PY) -m envace.params --quiet && echo "params.yaml is now the $(NAME) size"
+
+lock: venv ## compile locks/control.lock anew
+	UV_FIND_LINKS= .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+	  --override locks/overrides.txt locks/control.in -o locks/control.lock
+
+lint: venv ## ruff
+	.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+clean: ## forget this machine's state: servers' stores, training work folders
+	rm -rf .state
