@@ -135,13 +135,15 @@ def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_pr
         process.reap(work)
         raise StageFailed(f"training was stopped: {complaint}", log)
     if child.returncode:
-        how = (
-            f"killed by signal {-child.returncode}" if child.returncode < 0 else f"status {child.returncode}"
-        )
-        raise StageFailed(
-            f"training failed at step {watcher.step} of {params.train.steps} ({how}): {process.innermost_error(log, offset)}",
-            log,
-        )
+        raise StageFailed(_obituary(child.returncode, watcher.step, params.train.steps, log, offset), log)
+
+
+def _obituary(status: int, step: int, steps: int, log: Path, offset: int) -> str:
+    """Why the subprocess ended: a signal speaks for itself, a status has its cause in the log."""
+    failed = f"training failed at step {step} of {steps}"
+    if status < 0:
+        return f"{failed}: killed by signal {-status}"
+    return f"{failed} (status {status}): {process.innermost_error(log, offset)}"
 
 
 class Watcher:

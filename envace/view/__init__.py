@@ -1,0 +1,1 @@
+"""What a person looks at: one episode step by step, and the report over a whole run."""

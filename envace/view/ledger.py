@@ -1,0 +1,144 @@
+"""Tables of what a run cost and where it comes from.
+
+Flows in: `Results`, parameters, the project's folder. Flows out: `Table`s.
+Invariant: nothing is estimated; what no stage wrote down is a dash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from pathlib import Path
+
+from envace.params import Params
+from envace.types import JSON
+from envace.view.load import EvalRun, Results, TrainRun, number
+from envace.view.table import Table, count, duration, table
+
+
+def cost(results: Results) -> Table | None:
+    """Seconds and tokens of each stage, as the stages wrote them down."""
+    rows = []
+    for run in results.train:
+        if run.info or run.steps:
+            tokens = number(run.info.get("tokens")) or _sum(run, "train/tokens")
+            seconds = number(run.info.get("seconds")) or _sum(run, "seconds/step")
+            what = f"{run.steps[-1]['step']} steps" if run.steps else ""
+            rows.append((f"train {run.name}", duration(seconds), count(tokens), what + _attempts(run)))
+    for kind, runs in (("evaluate", results.evals), ("tts", results.tts)):
+        rows += [
+            (
+                f"{kind} {r.name}",
+                duration(number(r.info.get("seconds"))),
+                count(_run_tokens(r)),
+                f"{len(r.samples)} samples" + _private(r),
+            )
+            for r in runs
+            if r.info or r.samples
+        ]
+    for f in results.fidelity:
+        if f.info or f.scores:
+            rows.append(
+                (
+                    f"fidelity {f.policy}",
+                    duration(number(f.info.get("seconds"))),
+                    count(number(f.info.get("tokens"))),
+                    f"{len(f.calls)} calls",
+                )
+            )
+    return table(
+        ("stage", "time", "tokens", "what"),
+        rows,
+        note="Tokens: written by the policy; in training those it learned from. The other stages leave their times in MLflow only.",
+    )
+
+
+def _private(run: EvalRun) -> str:
+    return (
+        f"; {count(run.rehearsal_tokens)} tokens read and written in rehearsals"
+        if run.rehearsal_tokens
+        else ""
+    )
+
+
+def _attempts(run: TrainRun) -> str:
+    resumed, attempts = number(run.info.get("resumed_from")), number(run.info.get("attempts"))
+    parts = [f"{attempts:.0f} attempts"] if attempts and attempts > 1 else []
+    parts += [f"resumed from step {resumed:.0f}"] if resumed else []
+    return "".join(f", {p}" for p in parts)
+
+
+def _sum(run: TrainRun, key: str) -> float | None:
+    found = [v for s in run.steps if (v := number(s.get(key))) is not None]
+    return sum(found) if found else None
+
+
+def _run_tokens(run: EvalRun) -> float | None:
+    """Written in the committed runs."""
+    if (own := number(run.info.get("tokens"))) is not None:
+        return own
+    found = [v for s in run.samples if (v := number(s.metrics.get("tokens"))) is not None]
+    if not found:
+        found = [float(e.counters.get("tokens_act", 0)) for e in run.episodes]
+    return sum(found) if found else None
+
+
+def lineage(results: Results, params: Params, root: Path) -> Table | None:
+    """Code, data, weights, prompts and versions, by hash where there is one."""
+    from envace.track.lineage import file_hash, versions
+
+    rows = [
+        ("code", _code(root)),
+        ("size", params.size),
+        ("seed", str(params.seed)),
+        ("preset", params.method.preset),
+    ]
+    if results.manifest:
+        rows.append(("data manifest", f"sha256 {file_hash(root / 'data/staged/manifest.json')}"))
+    rows += _data(results.manifest)
+    for name, c in results.cards.items():
+        rows.append((f"weights {name}", f"sha256 {c.hash or 'unknown'} (step {c.step}, {c.kind}, {c.uri})"))
+    shown = [e for r in results.evals for e in r.episodes] + [r.shown for r in results.train if r.shown]
+    rows += [("prompt set", p) for p in sorted({e.prompt_set for e in shown}) if p]
+    rows.append(
+        (
+            "versions",
+            ", ".join(f"{k} {v}" for k, v in {"python": platform.python_version(), **versions()}.items()),
+        )
+    )
+    return table(("what", "which"), rows)
+
+
+def _code(root: Path) -> str:
+    from envace.track.lineage import NONE, git_commit, git_dirty
+
+    commit = git_commit(root)
+    state = {"true": "with uncommitted changes", "false": "clean"}.get(git_dirty(root), "state unknown")
+    return "no commit known" if commit == NONE else f"{commit} ({state})"
+
+
+def _data(manifest: dict[str, JSON]) -> list[tuple[str, str]]:
+    """A line a staged file, with its rows and hash, and one for what was left out."""
+    rows = []
+    outputs, counts = (
+        manifest.get(k) if isinstance(manifest.get(k), dict) else {} for k in ("outputs", "counts")
+    )
+    for name, about in outputs.items():
+        if isinstance(about, dict) and about.get("rows"):
+            rows.append((f"data {name}", f"{about['rows']} rows, sha256 {about.get('sha256', 'unknown')}"))
+    if "rejected" in counts:
+        rows.append(("data rejected", f"{counts['rejected']} of {counts.get('read', 'unknown')} rows"))
+    return rows
+
+
+def method(params: Params) -> Table | None:
+    """The resolved switches, one column an arm."""
+    arms = [dataclasses.asdict(params.resolved_method(arm)) for arm in params.train.arms]
+    rows = [(key, *(_switch(a[key]) for a in arms)) for key in arms[0]]
+    return table(("switch", *params.train.arms), rows)
+
+
+def _switch(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,104 @@
+"""Builds the report: a page, a Markdown file and a flat summary.
+
+Flows in: the project's folder and the parameters. Flows out: report/index.html (one file, no request leaves
+it), report/report.md, report/summary.json.
+Invariant: built from whatever is there, and what is not there is listed on top; each file is replaced whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from envace.errors import EnvironmentUnready
+from envace.params import Params
+from envace.view import headline, measures, sections
+from envace.view.episode import clean, templates
+from envace.view.load import Results, load_results
+from envace.view.sections import Section
+
+ABOUT = (
+    "One language-model policy learns to use tools by playing both sides: ACT calls the tools, REHEARSE writes the world's responses, "
+    "and each role is rewarded against its own kind."
+)
+
+
+def build(root: Path, params: Params) -> dict[str, float]:
+    """Write report/ below `root`; returns the summary. Raises EnvironmentUnready when it cannot be written."""
+    root = Path(root)
+    results = load_results(root, params)
+    page = _page(results, params, root)
+    summary = measures.summary(results, params)
+    _write(root / "report/index.html", _render("report.html.jinja", page))
+    _write(root / "report/report.md", _markdown(page))
+    _write(root / "report/summary.json", json.dumps(summary, indent=2, sort_keys=True) + "\n")
+    return summary
+
+
+def _page(results: Results, params: Params, root: Path) -> dict[str, Any]:
+    shows, lacks = headline.honest(results, params)
+    return {
+        "title": clean(params.report.title),
+        "about": ABOUT,
+        "subtitle": clean(f"size {params.size} · preset {params.method.preset} · seed {params.seed}"),
+        "tiles": headline.tiles(results, params),
+        "shows": shows,
+        "lacks": lacks,
+        "missing": [clean(m) for m in results.missing],
+        "problems": [clean(p) for p in results.problems],
+        "sections": _sections(results, params, root),
+    }
+
+
+def _sections(results: Results, params: Params, root: Path) -> list[Section]:
+    return [
+        sections.scores(results, params),
+        *sections.training(results),
+        sections.truth(results, params),
+        sections.scaling(results, params),
+        sections.episodes(results, params),
+        sections.stops(results),
+        sections.cost(results),
+        sections.published(results),
+        sections.lineage(results, params, root),
+    ]
+
+
+def _render(name: str, page: dict[str, Any]) -> str:
+    return templates().get_template(name).render(**page)
+
+
+def _markdown(page: dict[str, Any]) -> str:
+    """The same page as Markdown: cells cannot break their table, episodes cannot leave their fence."""
+    env = templates().overlay(autoescape=False)
+    env.filters = {**env.filters, "cell": _cell, "fenced": _fenced}
+    text = env.get_template("report.md.jinja").render(**page)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _cell(text: Any) -> str:
+    """Text that stays one inert table cell (or line) in Markdown."""
+    flat = re.sub(r"\s+", " ", clean(text))
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", flat).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def _fenced(text: str) -> str:
+    """A code block whose fence is longer than any run of backticks inside it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as e:
+        raise EnvironmentUnready(
+            f"cannot write {path}: {e.strerror}; check that the folder is writable and the disk not full"
+        ) from e
