@@ -14,8 +14,8 @@ from typing import Any
 
 import ray
 import torch
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
-from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from envace.engine.runfile import current
 from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
@@ -123,7 +123,3 @@ class HFAdapter(BaseRollout):
 
 def server_name(replica: int) -> str:
     return f"hf_server_{replica}"
-
-
-_ROLLOUT_REGISTRY[("hf", "async")] = f"{__name__}.{HFAdapter.__name__}"
-RolloutReplicaRegistry.register("hf", lambda: HFReplica)

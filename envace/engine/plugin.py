@@ -3,12 +3,46 @@
 Flows in: nothing but the environment. Flows out: registrations in verl's public registries: the trainer, the
 agent loop, the advantage estimator's name, and, on a machine without an accelerator, the CPU platform, the
 FSDP2 engine over gloo and the `hf` rollout server.
-Invariant: importing this module outside a training run registers, and starts, nothing else.
+Invariant: each registration happens when the registry's module is first imported, so that a process pays only
+for what it uses. A run has a dozen processes, and importing the trainer in each would cost more than a step.
 """
 
+import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
-if os.environ.get("VERL_PLATFORM") == "cpu":
-    from envace.engine import cpu_platform  # noqa: F401  # first: later imports ask verl which device there is
-    from envace.engine import cpu_engine, hf_rollout  # noqa: F401  # isort: skip
-from envace.engine import agent, trainer  # noqa: F401
+from wrapt import when_imported
+
+ON_CPU = os.environ.get("VERL_PLATFORM") == "cpu"
+
+
+def load_with(module: str, ours: str) -> None:
+    """Import our module as soon as verl's is imported."""
+    when_imported(module)(lambda _: importlib.import_module(ours))
+
+
+def _register_server(replica: Any) -> None:
+    replica.RolloutReplicaRegistry.register(
+        "hf", lambda: importlib.import_module("envace.engine.hf_rollout").HFReplica
+    )
+
+
+def _register_adapter(base: Any) -> None:
+    # the one registry of verl without a function to register with; it holds names, not classes
+    base._ROLLOUT_REGISTRY[("hf", "async")] = "envace.engine.hf_rollout.HFAdapter"
+
+
+HOOKS: dict[str, Callable[[Any], None]] = {
+    "verl.workers.rollout.replica": _register_server,
+    "verl.workers.rollout.base": _register_adapter,
+}
+
+load_with("verl.trainer.ppo.v1", "envace.engine.trainer")
+load_with("verl.experimental.agent_loop.agent_loop", "envace.engine.agent")
+if ON_CPU:
+    from envace.engine import cpu_platform  # noqa: F401  # at once: verl asks which device there is while it loads
+
+    load_with("verl.workers.engine.fsdp.transformer_impl", "envace.engine.cpu_engine")
+    for name, hook in HOOKS.items():
+        when_imported(name)(hook)

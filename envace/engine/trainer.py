@@ -90,7 +90,7 @@ class RolewiseTrainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
-            from envace.engine.cpu_engine import CpuWorker
+            from envace.engine.cpu_worker import CpuWorker
 
             for role in (VerlRole.ActorRollout, VerlRole.ActorRolloutRef):
                 if role in self.role_worker_mapping:

@@ -1,0 +1,1 @@
+"""How true the rehearsed responses are."""

@@ -1,0 +1,51 @@
+"""The card beside exported weights: which policy a folder holds, and proof that it still does.
+
+Flows in: a folder of safetensors weights and a `PolicyRef`. Flows out: card.json, and the ref read back.
+Invariant: the card is written last and atomically, so a folder with a card is a finished folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from envace.errors import DataError
+from envace.types import PolicyRef, from_json, replace, to_json
+
+NAME = "card.json"
+
+
+def weights_hash(folder: str | Path) -> str:
+    """sha256 (hex) over the names and bytes of the folder's safetensors files. Raises DataError if none."""
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise DataError(f"{folder} holds no *.safetensors weights")
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_card(folder: str | Path, ref: PolicyRef) -> PolicyRef:
+    """Write card.json with the hash of the weights that lie there; returns the ref as written."""
+    ref = replace(ref, hash=weights_hash(folder))
+    half = Path(folder) / f".{NAME}.part"
+    half.write_text(json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(half, Path(folder) / NAME)
+    return ref
+
+
+def read_card(folder: str | Path) -> PolicyRef:
+    """The ref of a folder. Raises DataError when the card is missing or is no card."""
+    path = Path(folder) / NAME
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: the folder is no finished policy")
+    try:
+        return from_json(PolicyRef, json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as e:  # bad JSON, bad text and failed validation are all ValueErrors
+        raise DataError(f"{path} is not a policy card: {e}") from e

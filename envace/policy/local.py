@@ -1,0 +1,85 @@
+"""A policy served from a folder of weights inside this process.
+
+Flows in: generation requests with their prompt ids. Flows out: completions with ids and log-probabilities.
+Invariant: the ids a request brings are what the model reads; nothing is rendered or cut again here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from envace.errors import EnvironmentUnready
+from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
+
+if TYPE_CHECKING:
+    from envace.rollout.policy import Completion, GenerationRequest
+
+
+class LocalPolicy:
+    """Implements `Policy` over the Hugging Face folder `path`; concurrent requests share batches.
+
+    concurrency: most sequences decoded together; threads: torch's, None leaves them; enable_thinking reaches
+    the chat template. Raises EnvironmentUnready when the folder cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        renderer: Any | None = None,
+        concurrency: int = 64,
+        threads: int | None = None,
+        enable_thinking: bool = False,
+        seed: int = 0,
+    ):
+        from envace.chat.renderer import HFRenderer
+
+        if threads:
+            torch.set_num_threads(threads)
+        model, tokenizer = load(path)
+        self.renderer = renderer or HFRenderer(tokenizer, enable_thinking)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        ends = end_ids(model, tokenizer)
+        self.generator = BatchGenerator(model, ends, pad, max_batch=concurrency, seed=seed)
+        self.batcher = AsyncBatcher(self.generator)
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        """One completion; raises what the model raises."""
+        from envace.rollout.policy import Completion
+
+        job = Job(prompt_ids=tuple(request.prompt_ids), sampling=request.sampling)
+        result = await self.batcher.submit(job)
+        return Completion(
+            text=self.renderer.decode(result.output_ids),
+            output_ids=result.output_ids,
+            logprobs=result.logprobs,
+            finish=result.finish,
+            weight_version=result.weight_version,
+        )
+
+
+def load(path: str | Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder: bfloat16 on a GPU, float32 on CPU."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if not (Path(path) / "config.json").is_file():
+        raise EnvironmentUnready(f"{path} holds no model (no config.json): run the stage that makes it")
+    gpu = torch.cuda.is_available()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path), local_files_only=True, dtype=torch.bfloat16 if gpu else torch.float32
+        )
+    except (OSError, ValueError) as e:
+        raise EnvironmentUnready(f"{path} cannot be loaded as a model: {e}") from e
+    return model.to("cuda") if gpu else model, tokenizer
+
+
+def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that close a turn, as the generation config and the tokenizer name them."""
+    named = model.generation_config.eos_token_id
+    ends = set(named) if isinstance(named, (list, tuple)) else {named}
+    return frozenset(int(i) for i in ends | {tokenizer.eos_token_id} if i is not None)

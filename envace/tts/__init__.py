@@ -1,0 +1,1 @@
+"""Test-time scaling: private rehearsals before the one committed run."""

@@ -1,0 +1,214 @@
+"""From private rehearsals to a bounded memory: what may be remembered, and in which words.
+
+Flows in: imagined episodes and the JSON a policy wrote about them. Flows out: prompts for self-evaluation and
+condensation, checked feedback, and the `Memory` text a committed run is shown.
+Invariant: no imagined value (an id, an amount, a status) reaches the memory. It is composed here out of tool
+names, argument names and error codes only; text a model wrote is never passed on. The token cap holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envace.types import JSON, Attempt, Episode, Memory, Message, Task, ToolCall
+
+EVALUATE = (
+    "Review a private try. Its tool answers were imagined. Reply with one JSON object: "
+    '{"success": 0 to 1, "risky": [tool names], "next": [tool names in order]}'
+)
+CONDENSE = (
+    "Plan one real run after private tries. Their tool answers were imagined. Reply with one JSON object: "
+    '{"plan": [tool names in order], "avoid": [tool names]}'
+)
+AGAIN = "Not usable: {reason}. Reply with the JSON object only."
+HEADER = "{n} imagined tries"
+MAX_NAMES = 12  # names a feedback list may hold
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of an attempt with its values left out: `Step("get_order", ("order_id",), "ok")`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    code: str  # ok | refused | a FailureReason
+
+    def shape(self) -> str:
+        return f"{self.name}({', '.join(self.arguments)})"
+
+
+def digest(episode: Episode) -> list[Step]:
+    """The calls of an episode in order: names, argument names, outcome codes."""
+    steps = []
+    for call, observation in _calls(episode):
+        code = "ok"
+        if observation is not None and observation.failure:
+            code = observation.failure.value
+        elif observation is not None and observation.error:
+            code = "refused"
+        steps.append(Step(call.name, tuple(sorted(call.arguments)), code))
+    return steps
+
+
+def _calls(episode: Episode) -> list[tuple[ToolCall, Any]]:
+    """Answered calls with their observations, in order."""
+    pairs, waiting, observations = [], [], list(episode.observations)
+    for message in episode.messages:
+        if message.role == "assistant":
+            waiting = list(message.calls)
+        elif message.role == "tool" and observations:
+            observation = observations.pop(0)
+            if waiting:
+                pairs.append((waiting.pop(0), observation))
+    return pairs
+
+
+# --- self-evaluation ----------------------------------------------------------------------------------------
+
+
+def evaluation_messages(task: Task, episode: Episode, dropped: int = 0) -> tuple[Message, ...]:
+    """The self-evaluation prompt of one attempt; the answers of its `dropped` first calls are left out."""
+    lines = [f"Task: {_plain(_request(task))}", "Try:"]
+    for k, (call, observation) in enumerate(_calls(episode)):
+        answer = "(left out)" if k < dropped else json.dumps(observation.content, ensure_ascii=False)
+        lines.append(_plain(f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)} -> {answer}"))
+    reply = next((m.content for m in reversed(episode.messages) if m.role == "assistant" and not m.calls), "")
+    lines.append(f"Reply: {_plain(reply)}")
+    return _prompt(EVALUATE, lines)
+
+
+def parse_feedback(text: str, tools: Sequence[str]) -> dict[str, JSON]:
+    """Strict reading of a self-evaluation. Raises ValueError with a reason free of model text."""
+    data = _object(text, {"success", "risky", "next"})
+    success = data["success"]
+    if isinstance(success, bool) or not isinstance(success, (int, float)) or not 0 <= success <= 1:
+        raise ValueError("success must be a number from 0 to 1")
+    return {
+        "success": float(success),
+        "risky": _names(data, "risky", tools),
+        "next": _names(data, "next", tools),
+    }
+
+
+def fallback_feedback(episode: Episode, tools: Sequence[str]) -> dict[str, JSON]:
+    """What stands in for a malformed self-evaluation: the calls made and those that failed."""
+    steps = [s for s in digest(episode) if s.name in tools]
+    risky = sorted({s.name for s in steps if s.code != "ok"})
+    return {"success": None, "risky": risky, "next": [s.name for s in steps if s.code == "ok"][:MAX_NAMES]}
+
+
+# --- condensation -------------------------------------------------------------------------------------------
+
+
+def condensation_messages(task: Task, attempts: Sequence[Attempt]) -> tuple[Message, ...]:
+    """The condensation prompt: digests and checked feedback only."""
+    lines = [f"Task: {_plain(_request(task))}"]
+    for attempt in attempts:
+        path = " > ".join(f"{s.name} {s.code}" for s in digest(attempt.episode)) or "no calls"
+        lines += [f"Try {attempt.index + 1}: {path}", json.dumps(attempt.feedback)]
+    return _prompt(CONDENSE, lines)
+
+
+def parse_notes(text: str, tools: Sequence[str]) -> dict[str, list[str]]:
+    """Strict reading of a condensation. Raises ValueError with a reason free of model text."""
+    data = _object(text, {"plan", "avoid"})
+    return {"plan": _names(data, "plan", tools), "avoid": _names(data, "avoid", tools)}
+
+
+def fallback_notes(attempts: Sequence[Attempt]) -> dict[str, list[str]]:
+    """The plan of the attempt with the fewest failed calls, the earliest of equals."""
+    best = min(attempts, key=lambda a: (sum(s.code != "ok" for s in digest(a.episode)), a.index))
+    return {"plan": list(best.feedback["next"]), "avoid": []}
+
+
+def compose(
+    notes: dict[str, list[str]],
+    attempts: Sequence[Attempt],
+    task: Task,
+    renderer: Any,
+    cap: int,
+    fallback: bool,
+) -> Memory:
+    """The memory of some attempts, with the calls that failed in them, within `cap` tokens."""
+    steps = [s for a in attempts for s in digest(a.episode) if s.name in tool_names(task)]
+    failed = sorted({f"{s.name} {s.code}" for s in steps if s.code != "ok"})
+    return compose_lines(notes, failed, len(attempts), task, renderer, cap, fallback)
+
+
+def compose_lines(
+    notes: dict[str, list[str]],
+    failed: list[str],
+    n: int,
+    task: Task,
+    renderer: Any,
+    cap: int,
+    fallback: bool = False,
+) -> Memory:
+    """The memory text within `cap` tokens: less important lines go first, then the plan's tail, then all."""
+    plan = [shape(name, task) for name in notes["plan"]]
+    extra = [f"avoid: {', '.join(notes['avoid'])}"] if notes["avoid"] else []
+    extra += [f"failed: {', '.join(failed)}"] if failed else []
+    while True:
+        text = "\n".join([HEADER.format(n=n), *([f"plan: {' > '.join(plan)}"] if plan else []), *extra])
+        tokens = len(renderer.encode(text))
+        if tokens <= cap:
+            return Memory(text=text, n_attempts=n, tokens=tokens, fallback=fallback)
+        if not extra and not plan:
+            return Memory(text="", n_attempts=n, tokens=0, fallback=fallback)
+        (extra or plan).pop()
+
+
+# --- small parts --------------------------------------------------------------------------------------------
+
+
+def tool_names(task: Task) -> list[str]:
+    return [tool["function"]["name"] for tool in task.tools]
+
+
+def shape(name: str, task: Task) -> str:
+    """A tool with its argument names: "get_order(order_id)"."""
+    tool = next(t["function"] for t in task.tools if t["function"]["name"] == name)
+    return f"{name}({', '.join(tool.get('parameters', {}).get('properties', {}))})"
+
+
+def _request(task: Task) -> str:
+    return next(m.content for m in reversed(task.prefix) if m.role == "user")
+
+
+def _plain(text: str) -> str:
+    """One line that cannot open or close a chat mark."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+def _prompt(rules: str, lines: Sequence[str]) -> tuple[Message, ...]:
+    return (Message(role="system", content=rules), Message(role="user", content="\n".join(lines)))
+
+
+def _object(text: str, keys: set[str]) -> dict[str, JSON]:
+    try:
+        data = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
+    except (ValueError, RecursionError):
+        raise ValueError("not one JSON object") from None
+    if not isinstance(data, dict) or set(data) != keys:
+        raise ValueError(f"the keys must be {', '.join(sorted(keys))}")
+    return data
+
+
+def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    if len({k for k, _ in pairs}) < len(pairs):
+        raise ValueError("duplicate key")
+    return dict(pairs)
+
+
+def _no_constants(name: str) -> JSON:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _names(data: dict[str, JSON], key: str, tools: Sequence[str]) -> list[str]:
+    names = data[key]
+    if not isinstance(names, list) or len(names) > MAX_NAMES or any(n not in tools for n in names):
+        raise ValueError(f"{key} must list at most {MAX_NAMES} names of the tools")
+    return names

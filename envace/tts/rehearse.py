@@ -1,0 +1,190 @@
+"""Private rehearsal: N imagined tries of a task, self-evaluated and condensed, before the committed run.
+
+Flows in: a task, a policy, a renderer, a budget. Flows out: the attempts and the memory for the committed run.
+Invariant: nothing here can reach a true source. No executor, world or judge is passed in; each try is answered
+by the policy's own REHEARSE role without examples, and sees the task without records, checklist, world and
+later user turns. Zero tries give an empty memory, which adds no message to the committed run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from envace.method import Method
+from envace.params import RolloutParams, TTSParams
+from envace.tts import memory as notes
+from envace.types import Attempt, Item, Memory, Message, Role, Sampling, Task, Verdict, replace
+
+EMPTY = Memory(text="", n_attempts=0, tokens=0)
+T = TypeVar("T")
+
+
+async def rehearse(
+    task: Task,
+    *,
+    policy: Any,
+    renderer: Any,
+    budget: TTSParams,
+    mode: str,
+    n: int,
+    method: Method,
+    params: RolloutParams,
+    prompt_set: Any,
+    seed: int = 0,
+) -> tuple[list[Attempt], Memory]:
+    """Spend n private tries on a task. `mode` is "parallel" (tries know nothing of each other) or
+    "sequential" (try k is shown what tries 0..k-1 taught). Raises what the policy raises outside episodes."""
+    if mode not in ("parallel", "sequential"):
+        raise ValueError(f"mode is {mode!r}, must be parallel or sequential")
+    if n == 0:
+        return [], EMPTY
+    stage = Rehearsal(
+        private_view(task), policy, renderer, budget, imagined(method), params, prompt_set, seed
+    )
+    attempts: list[Attempt] = []
+    if mode == "parallel":
+        attempts = list(await asyncio.gather(*(stage.attempt(k, EMPTY) for k in range(n))))
+    else:
+        for k in range(n):
+            attempts.append(await stage.attempt(k, stage.lesson(attempts)))
+    return attempts, await stage.condense(attempts)
+
+
+def private_view(task: Task) -> Task:
+    """The task as it is known before anything real happened: the first message and the tools."""
+    return replace(task, user_turns=(), checklist=((),), records=(), world=None, reference=())
+
+
+def imagined(method: Method) -> Method:
+    """The method as it applies to a private try: only REHEARSE answers, from no example."""
+    return replace(method, source="rehearse", few_shot="none")
+
+
+class NoChecklist:
+    """The judge of a private try: there is nothing it could know."""
+
+    async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
+        items: tuple[Item, ...] = task.checklist[turn]
+        assert not items, "a private try must not see a checklist"
+        return []
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the tries of one task share. Holds a policy and settings, and no way to a true source."""
+
+    task: Task
+    policy: Any
+    renderer: Any
+    budget: TTSParams
+    method: Method
+    params: RolloutParams
+    prompt_set: Any
+    seed: int
+
+    async def attempt(self, index: int, prior: Memory) -> Attempt:
+        """One try and what the policy makes of it."""
+        from envace.rollout.episode import run_episode
+        from envace.rollout.sources import RehearsalSource
+
+        episode = await run_episode(
+            self.task,
+            policy=self.policy,
+            source=RehearsalSource(self.policy, self.renderer, self.prompt_set, self.method, self.params),
+            renderer=self.renderer,
+            judge=NoChecklist(),
+            method=self.method,
+            params=self.params,
+            episode_id=f"{self.task.id}/private-{self.seed}-{index}",
+            group_id=f"{self.task.id}/private-{self.seed}",
+            seed=self.seed * 1009 + index,
+            attempt=index,
+            prompt_set=self.prompt_set,
+            memory=prior if prior.text else None,
+        )
+        names = notes.tool_names(self.task)
+        messages = self._fitting(episode)
+        feedback, ok, tokens = await self._ask(
+            messages, lambda text: notes.parse_feedback(text, names), self.budget.feedback_tokens, episode.id
+        )
+        if not ok:
+            feedback = notes.fallback_feedback(episode, names)
+        tokens += sum(len(g.prompt_ids) + len(g.output_ids) for g in episode.generations)
+        return Attempt(index=index, episode=episode, feedback=feedback, feedback_ok=ok, tokens=tokens)
+
+    def lesson(self, attempts: Sequence[Attempt]) -> Memory:
+        """What a later try of a sequence is shown: a digest made here, no generation."""
+        if not attempts:
+            return EMPTY
+        found = {"plan": list(attempts[-1].feedback["next"]), "avoid": list(attempts[-1].feedback["risky"])}
+        return notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, False)
+
+    async def condense(self, attempts: Sequence[Attempt]) -> Memory:
+        """All tries as one memory, written by the policy as JSON and put into words here."""
+        names = notes.tool_names(self.task)
+        messages = notes.condensation_messages(self.task, attempts)
+        found, ok = None, False
+        if len(self.renderer.render(messages)) <= self.params.prompt_tokens:
+            found, ok, _ = await self._ask(
+                messages,
+                lambda text: notes.parse_notes(text, names),
+                self.budget.memory_tokens,
+                attempts[0].episode.id,
+            )
+        if not ok:
+            found = notes.fallback_notes(attempts)
+        return notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, not ok)
+
+    def _fitting(self, episode: Any) -> tuple[Message, ...]:
+        """The self-evaluation prompt, oldest answers left out until it fits."""
+        calls = len(notes.digest(episode))
+        for dropped in range(calls + 1):
+            messages = notes.evaluation_messages(self.task, episode, dropped)
+            if len(self.renderer.render(messages)) <= self.params.prompt_tokens:
+                break
+        return messages
+
+    async def _ask(
+        self, messages: tuple[Message, ...], parse: Callable[[str], T], cap: int, episode_id: str
+    ) -> tuple[T | None, bool, int]:
+        """One JSON answer, one more chance when it is malformed. Returns (value, usable, tokens spent)."""
+        tokens = 0
+        for chance in range(2):
+            ids = tuple(self.renderer.render(messages))
+            if len(ids) > self.params.prompt_tokens:
+                break
+            completion = await self.policy.generate(self._request(messages, ids, cap, episode_id, chance))
+            tokens += len(ids) + len(completion.output_ids)
+            try:
+                return parse(_answer(completion.text)), True, tokens
+            except ValueError as e:
+                messages = (*messages, Message(role="user", content=notes.AGAIN.format(reason=e)))
+        return None, False, tokens
+
+    def _request(
+        self, messages: tuple[Message, ...], ids: tuple[int, ...], cap: int, episode_id: str, chance: int
+    ) -> Any:
+        from envace.rollout.policy import GenerationRequest
+
+        sampling = Sampling(temperature=0.0, max_tokens=cap, seed=self.seed)
+        if chance:  # greedy decoding would repeat the malformed answer
+            sampling = replace(sampling, temperature=max(0.5, self.params.temperature))
+        return GenerationRequest(
+            role=Role.ACT,
+            messages=messages,
+            tools=(),
+            prompt_ids=ids,
+            sampling=sampling,
+            episode_id=episode_id,
+            task_id=self.task.id,
+            turn=0,
+            step=self.params.max_steps + chance,  # behind every step of the try itself
+        )
+
+
+def _answer(text: str) -> str:
+    """The text after the thinking."""
+    return text.rpartition("</think>")[2].strip()

@@ -1,0 +1,158 @@
+"""Private rehearsal: no way to a true source, both modes, retry and fallback, the control path."""
+
+import asyncio
+import dataclasses
+import inspect
+import json
+
+import pytest
+
+from envace.chat.contract import render_result
+from envace.chat.renderer import ByteRenderer
+from envace.desk.tasks import generate
+from envace.method import Method
+from envace.params import RolloutParams, TTSParams
+from envace.rollout.policy import ScriptedPolicy
+from envace.rollout.prompts import load_prompt_set
+from envace.tts import memory as notes
+from envace.tts.rehearse import EMPTY, Rehearsal, private_view, rehearse
+from envace.types import Role, Source
+
+TASK = next(t for t in generate(1, "held", 20) if t.n_turns == 2)
+GOOD_REVIEW = json.dumps({"success": 0.5, "risky": [], "next": ["get_order"]})
+GOOD_PLAN = json.dumps({"plan": ["get_order", "cancel_order"], "avoid": []})
+BUDGET = TTSParams(memory_tokens=400, feedback_tokens=200)
+
+
+class Script:
+    """Looks one order up, reads an imagined answer, replies; reviews and plans as told. Keeps its requests."""
+
+    def __init__(self, reviews=(GOOD_REVIEW,), plans=(GOOD_PLAN,)):
+        self.reviews, self.plans, self.seen = list(reviews), list(plans), []
+
+    def __call__(self, request):
+        self.seen.append(request)
+        if request.role is Role.REHEARSE:
+            return render_result({"order_id": "#kite", "status": "imaginary", "total": 4242})
+        rules = request.messages[0].content
+        if rules == notes.EVALUATE:
+            return self.reviews.pop(0) if len(self.reviews) > 1 else self.reviews[0]
+        if rules == notes.CONDENSE:
+            return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
+        if request.step == 0:
+            return '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "#kite"}}\n</tool_call>'
+        return "order #kite is imaginary"
+
+    def of(self, rules):
+        return [r for r in self.seen if r.messages[0].content == rules]
+
+
+def run(script, mode="parallel", n=2, **changes):
+    renderer = ByteRenderer()
+    return asyncio.run(
+        rehearse(
+            TASK, policy=ScriptedPolicy(script, renderer), renderer=renderer, mode=mode, n=n, method=Method(),
+            prompt_set=load_prompt_set("compact"),
+            **{"budget": BUDGET, "params": RolloutParams(prompt_tokens=6000, response_tokens=400), **changes},
+        )
+    )  # fmt: skip
+
+
+def test_nothing_that_could_execute_is_passed_in_or_held():
+    names = set(inspect.signature(rehearse).parameters) | {f.name for f in dataclasses.fields(Rehearsal)}
+    assert names == {
+        "task", "policy", "renderer", "budget", "mode", "n", "method", "params", "prompt_set", "seed"
+    }  # fmt: skip
+
+
+def test_the_private_view_has_no_world_no_truth_and_no_future():
+    view = private_view(TASK)
+    assert (view.world, view.records, view.user_turns, view.checklist, view.reference) == (
+        None,
+        (),
+        (),
+        ((),),
+        (),
+    )
+    assert TASK.world and TASK.records and TASK.user_turns and TASK.reference
+
+
+def test_every_answer_is_rehearsed_and_none_is_real():
+    attempts, memory = run(Script())
+    assert [a.index for a in attempts] == [0, 1] and memory.n_attempts == 2
+    for a in attempts:
+        assert a.feedback_ok and a.feedback["next"] == ["get_order"]
+        assert a.episode.real_calls == ()
+        assert {o.source for o in a.episode.observations} == {Source.REHEARSAL}
+        assert len(a.episode.messages) > len(TASK.prefix)
+    assert len({a.episode.id for a in attempts}) == 2 and all(a.tokens > 0 for a in attempts)
+
+
+def test_rehearsal_prompts_show_no_record():
+    script = Script()
+    run(script)
+    asked = [r for r in script.seen if r.role is Role.REHEARSE]
+    assert asked and all("records:" not in m.content for r in asked for m in r.messages[1:])
+
+
+def test_the_memory_is_ours_and_holds_no_imagined_value():
+    _, memory = run(Script())
+    assert memory.text.startswith("2 imagined tries\nplan: get_order(order_id) > cancel_order(order_id)")
+    assert "4242" not in memory.text and "imaginary" not in memory.text and not memory.fallback
+
+
+def test_zero_tries_cost_nothing_and_leave_no_memory():
+    script = Script()
+    attempts, memory = run(script, n=0)
+    assert (attempts, memory, script.seen) == ([], EMPTY, []) and memory.text == ""
+
+
+def test_parallel_tries_know_nothing_of_each_other_and_sequential_ones_do():
+    def shown(mode):
+        script = Script()
+        run(script, mode=mode)
+        first_steps = [r for r in script.seen if r.role is Role.ACT and r.tools and r.step == 0]
+        return [
+            "imagined tries" in r.messages[0].content for r in sorted(first_steps, key=lambda r: r.episode_id)
+        ]
+
+    assert shown("parallel") == [False, False]
+    assert shown("sequential") == [False, True]
+
+
+def test_a_malformed_review_gets_one_more_chance():
+    script = Script(reviews=["what a day", GOOD_REVIEW])
+    attempts, _ = run(script, n=1)
+    first, second = script.of(notes.EVALUATE)
+    assert attempts[0].feedback_ok and len(second.messages) == len(first.messages) + 1
+    assert "what a day" not in second.messages[-1].content
+    assert second.sampling.temperature > first.sampling.temperature == 0.0
+
+
+def test_a_review_malformed_twice_becomes_the_digest():
+    script = Script(reviews=["what a day", "again"])
+    attempts, memory = run(script, n=1)
+    assert not attempts[0].feedback_ok and len(script.of(notes.EVALUATE)) == 2
+    assert attempts[0].feedback == {"success": None, "risky": [], "next": ["get_order"]}
+    assert "what a day" not in memory.text
+
+
+def test_a_plan_malformed_twice_becomes_the_digest_and_says_so():
+    attempts, memory = run(Script(plans=['{"plan": ["#kite"], "avoid": []}', "no"]))
+    assert memory.fallback and memory.text.startswith("2 imagined tries\nplan: get_order(order_id)")
+
+
+def test_prompts_stay_within_the_budget_by_leaving_old_answers_out():
+    script = Script()
+    run(script, n=1, params=RolloutParams(prompt_tokens=2300, response_tokens=400))
+    assert all(len(r.prompt_ids) <= 2300 for r in script.seen)
+
+
+def test_the_memory_cap_holds():
+    _, memory = run(Script(), budget=TTSParams(memory_tokens=20, feedback_tokens=200))
+    assert memory.tokens <= 20
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="parallel or sequential"):
+        run(Script(), mode="tree")
