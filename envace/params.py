@@ -75,7 +75,7 @@ class TinyParams:
     batch: Count = 32
     lr: Positive = 3e-3
     tasks: Count = 1000  # transcripts to warm-start from, disjoint from train and held-out tasks
-    threads: Count = 1
+    threads: Count = 2
 
 
 @dataclass(frozen=True, kw_only=True)

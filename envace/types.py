@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeVar
 
 JSON = Any  # a value json.loads can return
@@ -150,8 +150,12 @@ class Task:
     records: tuple[Record, ...] = ()
     source: str  # desk | cm2 | ...
     tags: tuple[str, ...] = ()
-    world: dict[str, JSON] | None = None  # what an executable environment needs to rebuild itself; never shown to a model
-    reference: tuple[Message, ...] = ()  # the whole reference dialogue, prefix included; never shown to a model
+    world: dict[str, JSON] | None = (
+        None  # what an executable environment needs to rebuild itself; never shown to a model
+    )
+    reference: tuple[
+        Message, ...
+    ] = ()  # the whole reference dialogue, prefix included; never shown to a model
 
     @property
     def n_turns(self) -> int:
@@ -222,7 +226,9 @@ class Episode:
     unscored_reason: str | None = None
     stop: StopReason
     stop_detail: str = ""
-    counters: dict[str, int] = field(default_factory=dict)  # act, rehearse, calls, errors, failure/<reason>, ...
+    counters: dict[str, int] = field(
+        default_factory=dict
+    )  # act, rehearse, calls, errors, failure/<reason>, ...
     real_calls: tuple[ToolCall, ...] = ()  # the ledger: calls a true source answered
     seconds: float = 0.0
 
@@ -342,7 +348,7 @@ class Memory:
 T = TypeVar("T")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adapter(cls: type) -> Any:
     from pydantic import TypeAdapter  # imported late: params.py must not pay for it
 

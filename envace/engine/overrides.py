@@ -56,6 +56,7 @@ def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "true",
         "PYTHONUNBUFFERED": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
         "PYTHONWARNINGS": "ignore",
         "HYDRA_FULL_ERROR": "1",
     }

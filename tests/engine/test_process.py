@@ -54,7 +54,13 @@ def run(tmp_path):
             train=dataclasses.replace(base.train, steps=4),
         )
         return launch.train(
-            params, "envace", 1, tasks_file=tasks, start=start, work=work, on_progress=([] if events is None else events).append
+            params,
+            "envace",
+            1,
+            tasks_file=tasks,
+            start=start,
+            work=work,
+            on_progress=([] if events is None else events).append,
         )
 
     return call, work

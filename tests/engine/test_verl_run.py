@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def setting(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     base = load(ROOT / "params.yaml")
-    tiny = dataclasses.replace(base.policy.tiny, updates=60, tasks=120, hidden=64, layers=2)
+    tiny = dataclasses.replace(base.policy.tiny, updates=60, tasks=120, hidden=64, layers=2, threads=1)
     params = dataclasses.replace(
         base,
         policy=dataclasses.replace(base.policy, tiny=tiny),
@@ -53,7 +53,9 @@ def test_two_steps_then_a_third_after_a_resume_then_export(setting):
     assert [s["step"] for s in steps] == [1, 2, 3]
     for record in steps:
         assert record["train/episodes"] == 6 and record["act/rows"] > 0
-        assert record["gap/probs_max"] < 1e-3, "the rollout server sampled from other weights than the trainer holds"
+        assert record["gap/probs_max"] < 1e-3, (
+            "the rollout server sampled from other weights than the trainer holds"
+        )
     check_episodes(root / "work", 3)
 
     ref = export(more, root / "work", root / "start", root / "out", name="envace-1")
@@ -78,4 +80,6 @@ def weights_moved(a: Path, b: Path) -> bool:
 
     one, two = (AutoModelForCausalLM.from_pretrained(p, dtype="float32").state_dict() for p in (a, b))
     assert one.keys() == two.keys()
-    return max(float((one[k] - two[k]).abs().max()) for k in one) > 1e-3  # more than bfloat16 rounding of small weights
+    return (
+        max(float((one[k] - two[k]).abs().max()) for k in one) > 1e-3
+    )  # more than bfloat16 rounding of small weights

@@ -1,0 +1,121 @@
+"""Where a run came from, as tags.
+
+Flows in: the project's folder (git, dvc.lock, params.yaml, staged manifest, model cards) and the parameters.
+Flows out: {tag: text} for MLflow.
+Invariant: reads only; a missing source gives the text "none", never a guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+NONE = "none"
+PACKAGES = ("envace", "verl", "vllm", "torch", "transformers", "ray", "mlflow", "prefect", "dvc")
+MADE_BY_STAGES = ("dvc.lock", "data", "models", "runs", "results", "report")  # a run changes these itself
+
+
+def _git(root: Path, *args: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def git_commit(root: Path) -> str:
+    return _git(root, "rev-parse", "HEAD") or NONE
+
+
+def git_dirty(root: Path) -> str:
+    """ "true" when code or parameters differ from the commit; what stages write does not count."""
+    exclude = [f":(exclude){name}" for name in MADE_BY_STAGES]
+    status = _git(root, "status", "--porcelain", "--", ".", *exclude)
+    return NONE if status is None else str(bool(status)).lower()
+
+
+def lineage_key(root: Path) -> str:
+    """Hash of parameters and commit: stages that share it belong to one parent run."""
+    params = root / "params.yaml"
+    text = params.read_bytes() if params.is_file() else b""
+    return hashlib.sha256(text + git_commit(root).encode()).hexdigest()[:16]
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else NONE
+
+
+def stage_hash(root: Path, stage: str) -> str:
+    """Hash of one stage's entry in dvc.lock."""
+    lock = root / "dvc.lock"
+    if not lock.is_file():
+        return NONE
+    entry = ((yaml.safe_load(lock.read_text()) or {}).get("stages") or {}).get(stage)
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest() if entry else NONE
+
+
+def checkpoint_hash(root: Path, policy: str) -> str:
+    """The weight hash on a model's card."""
+    card = root / "models" / policy / "card.json"
+    if not card.is_file():
+        return NONE
+    return json.loads(card.read_text()).get("hash") or NONE
+
+
+def prompt_set_hash(name: str) -> str:
+    """Hash over the files of a prompt set, names included."""
+    folder = Path(__file__).resolve().parents[1] / "prompts" / name
+    try:
+        from envace.rollout.prompts import load_prompt_set
+    except ImportError:
+        pass
+    else:
+        return load_prompt_set(name).hash
+    if not folder.is_dir():
+        return NONE
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Installed versions of what computes the result."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def lineage_tags(root: Path, params: Any, stage: str = "", policy: str = "") -> dict[str, str]:
+    """Every lineage tag of one run. `params` is envace.params.Params."""
+    tags = {
+        "git.commit": git_commit(root),
+        "git.dirty": git_dirty(root),
+        "envace.lineage": lineage_key(root),
+        "envace.preset": params.method.preset,
+        "envace.size": params.size,
+        "envace.seed": str(params.seed),
+        "data.manifest": file_hash(root / "data" / "staged" / "manifest.json"),
+        "prompts.hash": prompt_set_hash(params.rollout.prompt_set),
+        **{f"version.{name}": version for name, version in versions().items()},
+    }
+    if stage:
+        tags |= {"dvc.stage": stage, "dvc.lock_before": stage_hash(root, stage)}
+        tags["checkpoint.hash"] = checkpoint_hash(root, policy) if policy else NONE
+    for variable, tag in (("DVC_EXP_NAME", "dvc.exp_name"), ("DVC_EXP_BASELINE_REV", "dvc.exp_baseline")):
+        if os.environ.get(variable):
+            tags[tag] = os.environ[variable]
+    return tags

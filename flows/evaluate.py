@@ -1,0 +1,22 @@
+"""Stage `evaluate@<policy>-<benchmark>`: committed executions, scored.
+
+Flows in: `models/<policy>/`, held-out tasks. Flows out: `results/evaluate/<policy>-<benchmark>/`.
+Invariant: fails rather than publish a score from an incomplete run.
+"""
+
+from flows._entry import Run, stage
+
+
+@stage("evaluate", sections=("rollout", "judge", "eval"), policy=lambda params, policy, benchmark: policy)
+def evaluate(run: Run, policy: str, benchmark: str) -> None:
+    """Score one policy on one benchmark."""
+    from tasks.evaluation import gate, play_benchmark, write_outcome
+
+    outcome = gate(run, play_benchmark(run, policy, benchmark))
+    write_outcome(
+        run, outcome, run.path("results/evaluate", f"{policy}-{benchmark}"), ("evaluate", policy, benchmark)
+    )
+
+
+if __name__ == "__main__":
+    evaluate.main()

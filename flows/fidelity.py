@@ -1,0 +1,19 @@
+"""Stage `fidelity@<policy>`: rehearsed responses held against true ones.
+
+Flows in: `models/<policy>/`, held-out tasks with their true responses. Flows out: `results/fidelity/<policy>/`.
+Invariant: the true response is never part of a prompt.
+"""
+
+from flows._entry import Run, stage
+
+
+@stage("fidelity", sections=("rollout", "fidelity"), policy=lambda params, policy: policy)
+def fidelity(run: Run, policy: str) -> None:
+    """Measure how true a policy's rehearsals are."""
+    from tasks.evaluation import measure_fidelity, write_fidelity
+
+    write_fidelity(run, policy, measure_fidelity(run, policy))
+
+
+if __name__ == "__main__":
+    fidelity.main()

@@ -1,0 +1,23 @@
+"""Stage `train@<arm>-<seed>`: world rehearsal with role-wise GRPO, by stock verl in a subprocess.
+
+Flows in: staged tasks, start weights, parameters. Flows out: `runs/train/<arm>-<seed>/`; checkpoints stay in
+`.state/train/<key>/`, where the next attempt finds them.
+Invariant: succeeds only when exactly `train.steps` steps are done; called again then, it returns at once.
+"""
+
+from flows._entry import Run, stage
+
+
+@stage(
+    "train", sections=("method", "train", "rollout", "judge", "engine"), policy=lambda params, **_: "start"
+)
+def train(run: Run, arm: str, seed: int) -> None:
+    """Train one arm with one seed."""
+    from tasks.training import run_training, write_training
+
+    result = run_training(run, arm, seed)
+    write_training(run, arm, seed, result)
+
+
+if __name__ == "__main__":
+    train.main()

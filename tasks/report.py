@@ -1,0 +1,31 @@
+"""The report and what MLflow keeps of it.
+
+Flows in: the outputs of every stage. Flows out: `report/`.
+Invariant: the pages are written by `envace.view`; here they are only stored and registered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from tasks.files import writable
+
+
+@task(cache_policy=NO_CACHE)
+def build_report(run: Any) -> dict[str, float]:
+    """Write report/index.html, report.md and summary.json; returns the summary."""
+    from envace.view.report import build
+
+    with writable(run.path("report")):
+        return build(run.root, run.params)
+
+
+@task(cache_policy=NO_CACHE)
+def record_report(run: Any, summary: dict[str, Any]) -> None:
+    """The summary on the stage's run; the parent gets it when the pipeline ends."""
+    numbers = {k: v for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    run.metrics(numbers)
+    run.say(f"report/index.html written, {len(numbers)} summary numbers")

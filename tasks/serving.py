@@ -1,0 +1,37 @@
+"""Policies, ready to be asked.
+
+Flows in: the name of a model folder. Flows out: a policy served in this process, and its card.
+Invariant: nothing is served that has no card (an unfinished folder has none).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from envace.types import PolicyRef
+
+
+@dataclass(slots=True)
+class Served:
+    """A policy with what evaluations need beside it."""
+
+    policy: Any
+    renderer: Any
+    ref: PolicyRef
+
+
+def open_policy(run: Any, name: str) -> Served:
+    """Load `models/<name>`. Raises EnvironmentUnready or DataError when it is not a finished folder."""
+    from envace.policy.card import read_card
+    from envace.policy.local import LocalPolicy
+
+    folder, params = run.path("models", name), run.params
+    ref = read_card(folder)
+    policy = LocalPolicy(
+        folder,
+        concurrency=params.engine.concurrency,
+        enable_thinking=params.rollout.enable_thinking,
+        seed=params.seed,
+    )
+    return Served(policy=policy, renderer=policy.renderer, ref=ref)

@@ -1,0 +1,257 @@
+"""The MLflow runs of a pipeline and of its stages.
+
+Flows in: a stage's `Run`. Flows out: one child run a stage (or attempt) under one parent run a pipeline.
+Invariant: a run ends FINISHED only when its work did, FAILED when it raised, KILLED when it was interrupted;
+what a killed process left RUNNING is marked KILLED before anything new starts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from envace.params import Params, flatten, to_dict
+from envace.track import client as mlflow_client
+from envace.track.client import FAILED, FINISHED, KILLED, RunLog
+from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
+from envace.track.redact import Redactor
+
+
+class Store:
+    """A connected MLflow store and the experiment of this project."""
+
+    def __init__(self, params: Params, root: Path, state: Path):
+        self.params, self.root, self.state = params, root, state
+        self.uri = os.environ.get("MLFLOW_TRACKING_URI") or mlflow_client.default_uri(state)
+        self.redactor = Redactor(to_dict(params))
+        self.client = mlflow_client.connect(self.uri, state)
+        os.environ["MLFLOW_TRACKING_URI"] = self.uri  # for subprocesses
+        self.experiment = mlflow_client.experiment(self.client, params.mlflow.experiment, state)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """What earlier processes could not finish: their buffers first, then their end states."""
+        sent = mlflow_client.replay(self.client, self.state)
+        killed = mlflow_client.reap(self.client, self.experiment)
+        if sent:
+            print(f"MLflow: sent {sent} buffered write(s) of an earlier run", file=sys.stderr)
+        if killed:
+            print(f"MLflow: marked {len(killed)} run(s) of a killed process as KILLED", file=sys.stderr)
+
+    def parent_name(self) -> str:
+        p = self.params
+        return f"{p.method.preset}-{p.policy.kind}-{p.size}-{git_commit(self.root)[:7]}"
+
+    def start_parent(self) -> RunLog:
+        """A parent for one pipeline execution, with all parameters."""
+        tags = {"envace.driver": "reproduce", **lineage_tags(self.root, self.params)}
+        log = mlflow_client.start_run(
+            self.client,
+            self.experiment,
+            self.parent_name(),
+            self.state,
+            kind="pipeline",
+            tags=tags,
+            redactor=self.redactor,
+        )
+        log.params(parent_params(self.params))
+        return log
+
+    def find_parent(self) -> RunLog:
+        """The parent when DVC drives: one for equal parameters and commit."""
+        key = lineage_key(self.root)
+        log = mlflow_client.find_or_start_parent(
+            self.client,
+            self.experiment,
+            self.parent_name(),
+            self.state,
+            key=key,
+            tags=lineage_tags(self.root, self.params),
+        )
+        log.params(parent_params(self.params))
+        return log
+
+    def attach(self, run_id: str) -> RunLog:
+        return RunLog.attach(self.client, run_id, self.state, self.redactor)
+
+
+def parent_params(params: Params) -> dict[str, Any]:
+    """All parameters, dotted, and the few that charts need in another form."""
+    flat = flatten(to_dict(params))
+    for key in [k for k in flat if k.endswith(".lr")]:
+        flat[f"{key}_e-6"] = round(flat[key] * 1e6, 6)  # charts print five decimals
+    return flat | {f"method.{k}": v for k, v in asdict(params.resolved_method()).items()}
+
+
+@contextmanager
+def ended(log: RunLog) -> Iterator[RunLog]:
+    """End a run as its block ended."""
+    try:
+        yield log
+    except Exception as e:
+        log.tags({"envace.error": f"{type(e).__name__}: {e}"})
+        log.end(FAILED)
+        raise
+    except BaseException:  # Ctrl-C, SIGTERM
+        log.end(KILLED)
+        raise
+    log.end(FINISHED)
+
+
+@contextmanager
+def stage_run(
+    run: Any, sections: tuple[str, ...], arguments: Mapping[str, Any], policy: str
+) -> Iterator[RunLog]:
+    """The MLflow run of one stage execution, under the pipeline's parent."""
+    store = Store(run.params, run.root, run.state)
+    given = os.environ.get("ENVACE_PARENT_RUN_ID", "")
+    parent = None if given else store.find_parent()
+    tags = {
+        "envace.stage": run.name.split("@")[0],
+        "mlflow.source.name": f"python -m flows.{run.name.split('@')[0]}",
+        **lineage_tags(run.root, run.params, run.name, policy),
+    }
+    tags |= {f"envace.{k}": str(v) for k, v in arguments.items()}
+    parent_id = given or parent.run_id
+    log = mlflow_client.start_run(
+        store.client,
+        store.experiment,
+        run.name,
+        run.state,
+        kind="stage",
+        parent=parent_id,
+        tags=tags,
+        redactor=store.redactor,
+    )
+    log.params(stage_params(run.params, sections, arguments))
+    if parent is None:
+        with ended(log):
+            yield log
+        return
+    tag_stage_hashes(store, parent_id, run.root)
+    with closing_parent(store, parent), ended(log):
+        yield log
+
+
+def stage_params(params: Params, sections: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    everything = to_dict(params)
+    flat = flatten({s: everything[s] for s in sections})
+    if "train" in sections:
+        flat["train.lr_e-6"] = round(params.train.lr * 1e6, 6)
+    if "method" in sections:
+        flat |= {
+            f"method.{k}": v for k, v in asdict(params.resolved_method(str(arguments.get("arm", "")))).items()
+        }
+    return flat | dict(arguments)
+
+
+@contextmanager
+def closing_parent(store: Store, parent: RunLog) -> Iterator[None]:
+    """After a stage that DVC started: the summary on the parent, and its end state unless a sibling runs."""
+    status = FINISHED
+    try:
+        yield
+    except Exception:
+        status = FAILED
+        raise
+    except BaseException:
+        status = KILLED
+        raise
+    finally:
+        parent.tags({"envace.last_stage_ended": status})
+        parent.metrics(summary_metrics(store.root, store.params))
+        if parent.degraded or not mlflow_client.running_children(
+            store.client, store.experiment, parent.run_id
+        ):
+            parent.end(status)
+
+
+def tag_stage_hashes(store: Store, parent_id: str, root: Path) -> None:
+    """Give finished stage runs the hash of their dvc.lock entry, which DVC writes after they end.
+
+    Only when dvc.lock is younger than the run: then the entry is the run's own.
+    """
+    lock = root / "dvc.lock"
+    if not lock.is_file():
+        return
+    written = lock.stat().st_mtime * 1000
+    where = f"tags.`mlflow.parentRunId` = '{parent_id}' and attributes.status = 'FINISHED'"
+    for child in store.client.search_runs([store.experiment], where):
+        tags = child.data.tags
+        if "dvc.lock_hash" not in tags and tags.get("dvc.stage") and child.info.end_time <= written:
+            store.client.set_tag(child.info.run_id, "dvc.lock_hash", stage_hash(root, tags["dvc.stage"]))
+
+
+def summary_metrics(root: Path, params: Params) -> dict[str, float]:
+    """The numbers a pipeline is compared by, from the files of the current parameters, cached or new."""
+    found: dict[str, float] = {}
+    for policy in params.eval.policies:
+        for benchmark in params.eval.benchmarks:
+            found |= _scores(root / "results/evaluate" / f"{policy}-{benchmark}", benchmark, policy)
+    for mode in params.tts.modes:
+        for n in params.tts.budgets:
+            found |= _scores(root / "results/tts" / f"{mode}-{n}", "tts", f"{mode}-{n}")
+    for policy in params.fidelity.policies:
+        found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
+    for name in (f"{arm}-{seed}" for arm in params.train.arms for seed in params.train.seeds):
+        found |= _training(root / "runs/train" / name, name)
+    report = _read(root / "report/summary.json")
+    return {**_numbers(report), **found}
+
+
+def _scores(folder: Path, section: str, name: str) -> dict[str, float]:
+    scores = _read(folder / "scores.json").get("scores", {})
+    if isinstance(scores, dict):
+        return {f"{section}/{name}.{k}": v for k, v in _numbers(scores).items()}
+    plain = [s for s in scores if s.get("score") is not None]
+    return {f"{section}/{name}.{_metric(s)}": float(s["score"]) for s in plain}
+
+
+def _metric(score: Mapping[str, Any]) -> str:
+    subset = score.get("subset") or ""
+    return score["metric"] if subset in ("", "all", "held", "overall") else f"{subset}.{score['metric']}"
+
+
+def _training(folder: Path, name: str) -> dict[str, float]:
+    info = _read(folder / "train.json")
+    return {
+        f"train/{name}.{k}": v
+        for k, v in _numbers(info).items()
+        if k in ("steps", "seconds", "reward_first", "reward_last")
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # not made yet; a summary says what is there
+    return data if isinstance(data, dict) else {}
+
+
+def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        k: float(v)
+        for k, v in data.items()
+        if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
+    }
+
+
+def lineage_of_model(run: Any, ref: Any) -> None:
+    """Tags that find the weights a run made; DVC owns the bytes."""
+    run.log.tags(
+        {
+            "model.name": ref.name,
+            "model.uri": ref.uri,
+            "model.hash": ref.hash,
+            "model.step": ref.step,
+            "model.kind": ref.kind,
+        }
+    )

@@ -1,0 +1,64 @@
+"""DVC's graph as read from its command line, and dvc.yaml itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from envace.errors import UserError
+from flows import _dag
+
+ROOT = Path(__file__).resolve().parents[2]
+DOT = 'strict digraph {\n"c@x-1";\n"a";\n"b";\n"a" -> "b";\n"b" -> "c@x-1";\n"a" -> "c@x-1";\n}\n'
+
+
+def test_stages_come_after_their_parents():
+    dag = _dag.parse_dot(DOT)
+    assert list(dag) == ["a", "b", "c@x-1"]
+    assert dag["c@x-1"] == ("b", "a")
+
+
+def test_targets_keep_what_they_need():
+    dag = _dag.parse_dot(DOT)
+    assert list(_dag.needed(dag, ("b",))) == ["a", "b"]
+    assert list(_dag.needed(dag, ("c",))) == ["a", "b", "c@x-1"]
+    with pytest.raises(UserError, match="no stage 'd'; stages: a, b"):
+        _dag.needed(dag, ("d",))
+
+
+def test_dvc_words_for_unchanged_are_understood():
+    assert _dag.was_skipped("Stage 'a' didn't change, skipping\n", "a")
+    assert _dag.was_skipped("Stage 'a' is cached - skipping run, checking out outputs\n", "a")
+    assert not _dag.was_skipped("Running stage 'a':\n", "a")
+
+
+def test_every_stage_of_the_project_runs_its_own_flow():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for name, stage in stages.items():
+        assert stage["cmd"].split()[:3] == ["python", "-m", f"flows.{name}"]
+        assert f"flows/{name}.py" in stage["deps"] and (ROOT / "flows" / f"{name}.py").is_file()
+        assert "envace" not in stage["deps"]  # the whole package would retrain after any edit
+        assert not any(str(out).startswith(".state") for out in stage.get("outs", []))
+
+
+def test_the_sections_a_stage_logs_are_those_dvc_watches():
+    import importlib
+
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for name, stage in stages.items():
+        watched = {p.split(".")[0] for p in stage.get("params", [])}
+        logged = set(getattr(importlib.import_module(f"flows.{name}"), name).sections)
+        assert logged <= watched, name
+
+
+def test_a_new_arm_does_not_retrain_the_others():
+    train = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["train"]
+    assert "train" not in train["params"] and not {"train.arms", "train.seeds"} & set(train["params"])
+
+
+def test_stage_modules_import_nothing_heavy():
+    code = "import sys, flows.train, flows.evaluate, flows.reproduce; print([m for m in ('prefect', 'mlflow', 'torch', 'verl', 'ray') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

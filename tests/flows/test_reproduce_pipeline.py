@@ -1,0 +1,101 @@
+"""A small DVC project through the real pipeline: cached stages, a retried failure, one parent run."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGE = '''
+import pathlib
+from flows._entry import Run, stage
+
+@stage("toy")
+def toy(run: Run, name: str) -> None:
+    """Write a file; fail once when asked to."""
+    once = run.path(".state", "fail-once")
+    if name == "b" and once.exists():
+        once.unlink()
+        raise OSError(28, "No space left on device")
+    run.path(name).write_text(name)
+    run.metrics({"toy/done": 1})
+
+if __name__ == "__main__":
+    toy.main()
+'''
+DVC = """
+stages:
+  toy:
+    matrix: {name: [a, b]}
+    cmd: python -m toyflow ${item.name}
+    params: ["${item.name}x"]
+    outs: ["${item.name}"]
+  last:
+    cmd: python -m toyflow c
+    deps: [a, b]
+    outs: [c]
+"""
+
+
+def sh(folder, *args):
+    path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "ENVACE_"))}
+    env |= {"PATH": path, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DVC_NO_ANALYTICS": "1"}
+    return subprocess.run(args, cwd=folder, env=env, capture_output=True, text=True, timeout=400)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "toyflow.py").write_text(STAGE)
+    (tmp_path / "dvc.yaml").write_text(DVC.replace('["${item.name}x"]', "[seed]"))
+    (tmp_path / "params.yaml").write_text("seed: 1\nprefect: {retries: 1, retry_delay_s: 0}\n")
+    (tmp_path / ".gitignore").write_text(".state/\n__pycache__/\n")
+    for command in (
+        ["git", "init", "-q"],
+        [sys.executable, "-m", "dvc", "init", "-q"],
+        ["git", "add", "."],
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"],
+    ):
+        assert sh(tmp_path, *command).returncode == 0
+    return tmp_path
+
+
+@pytest.mark.heavy
+def test_the_pipeline_caches_retries_and_leaves_one_parent(project):
+    (project / ".state").mkdir()
+    (project / ".state" / "fail-once").touch()
+    first = sh(project, sys.executable, "-m", "flows.reproduce")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "3 stage(s) ran, 0 unchanged" in first.stdout and "No space left on device" in first.stdout
+    again = sh(project, sys.executable, "-m", "flows.reproduce")
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+    (project / "b").unlink()
+    (project / "dvc.yaml").write_text((project / "dvc.yaml").read_text().replace("toyflow c", "toyflow  c"))
+    third = sh(project, sys.executable, "-m", "flows.reproduce")
+    assert third.returncode == 0, third.stdout + third.stderr
+    assert runs(project)["parents"] == ["FINISHED", "FINISHED"]
+    assert runs(project)["children"].count("FAILED") == 1
+    states = [s for (s,) in rows(project / ".state/prefect/prefect.db", "select state_name from task_run")]
+    assert "Cached" in states
+    nested = rows(
+        project / ".state/prefect/prefect.db",
+        "select count(*) from flow_run where parent_task_run_id is not null",
+    )
+    assert nested[0][0] >= 4
+
+
+def runs(project):
+    tag = "select r.status, t.value from runs r join tags t on t.run_uuid = r.run_uuid where t.key = 'envace.kind'"
+    found = rows(project / ".state/mlflow.db", tag)
+    return {
+        "parents": [s for s, k in found if k == "pipeline"],
+        "children": [s for s, k in found if k == "stage"],
+    }
+
+
+def rows(database, query):
+    with sqlite3.connect(database) as connection:
+        return connection.execute(query).fetchall()

@@ -1,0 +1,141 @@
+"""The stages' I/O with stand-ins for the engine; no server."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from envace.engine.progress import Progress
+from envace.errors import DataError, EnvironmentUnready, StageFailed
+from envace.params import parse
+from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task
+from flows._entry import Run
+from tasks import evaluation, files, tracking, training
+
+
+class Log:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.run_id, self.said, self.tagged = "run-1", [], {}
+
+    def metrics(self, values, step=0):
+        self.said.append((step, dict(values)))
+
+    def tags(self, values):
+        self.tagged |= values
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////x.db")
+    return Run("train@envace-1", parse({"train": {"steps": 2, "save_every": 1}}), tmp_path, Log())
+
+
+def scripted_trainer(params, arm, seed, *, tasks_file, start, work, on_progress, env):
+    """Does what the engine promises, in no time."""
+    assert env == {"MLFLOW_TRACKING_URI": "sqlite:////x.db", "MLFLOW_RUN_ID": "run-1"}
+    (work / "episodes").mkdir(parents=True, exist_ok=True)
+    with (work / "metrics.jsonl").open("w") as f:
+        for step in (1, 1, 2):  # step 1 was repeated after a resume
+            metrics = {"train/reward": step / 10, "train/tokens": 5}
+            f.write(json.dumps({"step": step, **metrics}) + "\n")
+            (work / "episodes" / f"step_{step:06d}.jsonl").write_text(json.dumps({"step": step}) + "\n")
+            on_progress(Progress(phase="step", step=step, steps=2, metrics=metrics, eta_s=1.0))
+    return SimpleNamespace(work=work, steps=2, resumed_from=1, seconds=3.0, ran=True)
+
+
+def test_training_is_forwarded_and_written(run, monkeypatch):
+    monkeypatch.setattr(training, "work_folder", lambda run, arm, seed: run.state / "train" / "key")
+    monkeypatch.setattr(training.ProgressView, "_artifact", lambda self, percent: None)
+    result = training.run_training.fn(run, "envace", 1, scripted_trainer)
+    info = training.write_training.fn(run, "envace", 1, result)
+    out = run.path("runs/train/envace-1")
+    assert sorted(p.name for p in out.iterdir()) == [
+        "curve.csv",
+        "episodes.jsonl",
+        "metrics.jsonl",
+        "train.json",
+    ]
+    assert [json.loads(x)["step"] for x in (out / "metrics.jsonl").read_text().splitlines()] == [1, 2]
+    assert [json.loads(x)["step"] for x in (out / "episodes.jsonl").read_text().splitlines()] == [1, 2]
+    assert (
+        info["attempts"] == 1
+        and info["resumed_from"] == 1
+        and info["tokens"] == 10
+        and info["reward_last"] == 0.2
+    )
+    assert [step for step, _ in run.log.said] == [1, 1, 2] and run.log.tagged["envace.attempt"] == 1
+
+
+def test_a_missing_step_is_not_taken_for_finished(run, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "metrics.jsonl").write_text('{"step": 2}\n')
+    result = SimpleNamespace(work=work, steps=2, resumed_from=0, seconds=1.0, ran=True)
+    with pytest.raises(DataError, match="lacks steps"):
+        training.write_training.fn(run, "envace", 1, result)
+    assert not run.path("runs/train/envace-1").exists()
+
+
+def test_nothing_half_written_is_found(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError), files.publish(out) as scratch:
+        (scratch / "a").write_text("1")
+        raise RuntimeError
+    assert list(out.iterdir()) == [] and list(tmp_path.iterdir()) == [out]
+    with files.publish(out) as scratch:
+        (scratch / "a").write_text("2")
+        assert not (out / "a").exists()
+    assert (out / "a").read_text() == "2"
+
+
+def test_an_unwritable_output_folder_is_named(tmp_path):
+    (tmp_path / "out").write_text("a file where a folder should be")
+    with (
+        pytest.raises(EnvironmentUnready, match=r"cannot write to .*/out: File exists"),
+        files.publish(tmp_path / "out"),
+    ):
+        pass
+
+
+def test_limit_chooses_by_hash_and_keeps_order():
+    tasks = [Task(id=f"t{i}", prefix=(), tools=(), checklist=(), source="desk") for i in range(20)]
+    some = [t.id for t in evaluation.choose(tasks, 5, 1)]
+    assert len(some) == 5 and some == sorted(some, key=lambda x: int(x[1:]))
+    assert [t.id for t in evaluation.choose(tasks[::-1], 5, 1)] == some[::-1]
+    assert len(evaluation.choose(tasks, 0, 1)) == 20
+
+
+def score(value):
+    return ScoreRecord(
+        benchmark="desk",
+        subset="all",
+        metric="success",
+        score=value,
+        n_tasks=1,
+        n_trials=1,
+        n_scored=0,
+        n_infra_failure=1,
+    )
+
+
+def test_a_withheld_headline_fails_the_stage_with_its_cause(run):
+    sample = SampleRecord(task="t", trial=0, seed=1, status=SampleStatus.INFRA_FAILURE, error="server gone")
+    with pytest.raises(StageFailed, match="1 samples failed for infrastructure reasons.*server gone"):
+        evaluation.gate.fn(run, evaluation.Outcome([score(None)], [sample], [], [], 1.0))
+
+
+def test_the_parent_is_told_every_score_on_disk(run):
+    folder = run.path("results/evaluate/start-desk")
+    folder.mkdir(parents=True)
+    files.write_json(folder / "scores.json", {"scores": [score(0.5), score(None)], "seconds": 1.0})
+    files.write_json(run.path("results/evaluate/start-desk/metrics.json"), {})
+    found = tracking.summary_metrics(run.root, run.params)
+    assert found == {"desk/start.success": 0.5}
+
+
+def test_parent_parameters_hold_the_learning_rate_in_readable_units():
+    flat = tracking.parent_params(parse({"train": {"lr": "1e-6"}}))
+    assert flat["train.lr"] == 1e-6 and flat["train.lr_e-6"] == 1.0
