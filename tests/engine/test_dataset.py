@@ -9,7 +9,7 @@ def test_an_epoch_sees_every_task_once_and_each_epoch_has_its_own_order():
     assert stream[:12] != stream[12:]
 
 
-def test_resume_at_an_epoch_border_continues_with_the_next_epoch():
+def test_bug_23_resume_at_an_epoch_border_continues_with_the_next_epoch():
     # 3 steps an epoch: step 4 is the first of the second epoch and must not repeat or skip
     assert sorted(
         step_indices(4, 4, 12, 3, True) + step_indices(5, 4, 12, 3, True) + step_indices(6, 4, 12, 3, True)

@@ -84,7 +84,7 @@ def test_a_finished_run_is_not_started_again(run):
     assert not call("sys.exit(9)").ran
 
 
-def test_status_zero_with_too_few_steps_is_a_failure(run):
+def test_bug_23_status_zero_with_too_few_steps_is_a_failure(run):
     call, work = run
     with pytest.raises(StageFailed, match=r"step 2 of 4.*trainer\.log"):
         call("save(2)")

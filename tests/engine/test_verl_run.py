@@ -1,8 +1,9 @@
-"""Stock verl, really started: Ray, FSDP2 over gloo, the hf rollout server, two optimizer steps, then a third
-after a resume. What it leaves behind is checked, not only that it ended."""
+"""Stock verl, really started: Ray, FSDP2 over gloo, the hf rollout server. What it leaves behind is checked, not
+only that it ended."""
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from envace.desk.tasks import generate
 from envace.engine import checkpoints, launch, process
 from envace.engine.export import export
 from envace.engine.progress import read_steps
+from envace.errors import StageFailed
 from envace.params import load
 from envace.policy.tiny import build_start
 from envace.types import Episode, Role, from_json
@@ -29,39 +31,64 @@ def setting(tmp_path_factory):
         policy=dataclasses.replace(base.policy, tiny=tiny),
         train=dataclasses.replace(base.train, steps=2, prompts=2, group=3, save_every=1, rolling=1, lr=1e-3),
     )
-    write_tasks(root / "train.parquet", generate(params.desk.seed, "train", 6))
+    write_tasks(root / "train.parquet", generate(params.desk.seed, "train", 4))
     build_start(params, root / "start")
-    return params, root
+    paths = {"tasks_file": root / "train.parquet", "start": root / "start", "work": root / "work"}
+    return params, paths, root
 
 
 @pytest.mark.verl
-def test_two_steps_then_a_third_after_a_resume_then_export(setting):
-    params, root = setting
+def test_two_steps_are_trained_recorded_and_exported(setting):
+    params, paths, root = setting
     events = []
-    paths = {"tasks_file": root / "train.parquet", "start": root / "start", "work": root / "work"}
     result = launch.train(params, "envace", 1, on_progress=events.append, **paths)
     assert (result.steps, result.resumed_from) == (2, 0)
     assert [e.step for e in events if e.phase == "step"] == [1, 2]
     assert checkpoints.steps_saved(root / "work") == [2]  # rolling: 1
-
-    more = dataclasses.replace(params, train=dataclasses.replace(params.train, steps=3))
-    result = launch.train(more, "envace", 1, on_progress=events.append, **paths)
-    assert (result.steps, result.resumed_from) == (3, 2)
     assert process.marked((root / "work").resolve()) == []
+    check_steps(root / "work", 2)
 
-    steps = read_steps(root / "work")
-    assert [s["step"] for s in steps] == [1, 2, 3]
+    ref = export(params, root / "work", root / "start", root / "out", name="envace-1")
+    assert ref.step == 2 and json.loads((root / "out/card.json").read_text())["hash"] == ref.hash
+    assert weights_moved(root / "start", root / "out")
+
+
+@pytest.mark.heavy
+def test_bug_23_killed_after_an_epoch_border_it_resumes_and_reaches_the_demanded_step(setting):
+    """Public bug 23: a checkpoint at an epoch border made the resumed run do nothing and exit 0.
+
+    Four tasks and two prompts a step: step 2 ends the first epoch.
+    """
+    params, paths, root = setting
+    launch.train(params, "envace", 1, **paths)  # returns at once when the test above has run
+    more = dataclasses.replace(params, train=dataclasses.replace(params.train, steps=4))
+
+    def kill_after_step_3(event):
+        if event.phase == "step" and event.step == 3:
+            os.kill(json.loads((root / "work/trainer.pid").read_text())["pid"], 9)
+
+    with pytest.raises(StageFailed, match="killed by signal 9"):
+        launch.train(more, "envace", 1, on_progress=kill_after_step_3, **paths)
+    result = launch.train(more, "envace", 1, **paths)
+    assert result.steps == 4 and result.resumed_from in (2, 3)
+    assert process.marked((root / "work").resolve()) == []
+    check_steps(root / "work", 4)
+    both_epochs = [task for step in (1, 2, 3, 4) for task in tasks_of_step(root / "work", step)]
+    assert sorted(both_epochs[:4]) == sorted(both_epochs[4:]) == sorted(set(both_epochs))
+
+
+def check_steps(work: Path, n: int) -> None:
+    steps = read_steps(work)
+    assert [s["step"] for s in steps] == list(range(1, n + 1))
     for record in steps:
         assert record["train/episodes"] == 6 and record["act/rows"] > 0
-        assert record["gap/probs_max"] < 1e-3, (
-            "the rollout server sampled from other weights than the trainer holds"
-        )
-    check_episodes(root / "work", 3)
+        assert record["gap/probs_max"] < 1e-3, "the server sampled from other weights than the trainer holds"
+    check_episodes(work, n)
 
-    ref = export(more, root / "work", root / "start", root / "out", name="envace-1")
-    assert ref.step == 3 and (root / "out/model.safetensors").exists()
-    assert json.loads((root / "out/card.json").read_text())["hash"] == ref.hash
-    assert weights_moved(root / "start", root / "out")
+
+def tasks_of_step(work: Path, step: int) -> list[str]:
+    lines = (work / f"episodes/step_{step:06d}.jsonl").read_text().splitlines()
+    return sorted({json.loads(line)["task_id"] for line in lines})
 
 
 def check_episodes(work: Path, steps: int) -> None:

@@ -63,7 +63,7 @@ def test_a_long_success_keeps_its_credit_under_the_trajectory_baseline():
 # --- degenerate groups ----------------------------------------------------------------------------------------
 
 
-def test_a_group_of_one_gets_zero_by_default_and_its_reward_when_raw():
+def test_bug_18_a_group_of_one_gets_zero_by_default_and_its_reward_when_raw():
     args = ([0.7, 0.2, 0.4], ["a", "b", "b"], [ACT] * 3, ["1", "2", "3"])
     for baseline in ("generation", "trajectory"):
         a, found = adv(*args, baseline=baseline)

@@ -142,7 +142,7 @@ def test_an_unfinished_turn_whose_judge_fails_keeps_its_stop_and_is_unscored():
     assert (e.stop, e.reward, e.unscored_reason) == (StopReason.CALL_BUDGET, None, "C0: table")
 
 
-def test_context_budget_shrinks_then_ends_with_a_truncation_reason():
+def test_bug_24_context_budget_shrinks_then_ends_with_a_truncation_reason():
     """Public bug 24: prompt + max_tokens over the context was rejected in mid-episode and killed the run.
 
     The policy's own context is 100 tokens above the first prompt and the wish is 400: the first generation gets
