@@ -101,9 +101,17 @@ def _status(root: Path) -> dict[str, object]:
 
 
 def stale(root: Path, dag: dict[str, tuple[str, ...]]) -> list[str]:
-    """Stages of the graph whose outputs are not what code, parameters and data call for."""
-    status = _status(root)
-    return [name for name in dag if name in status]
+    """Stages whose outputs are not what code, parameters and data call for, and those that build on them."""
+    return with_dependents(dag, set(_status(root)))
+
+
+def with_dependents(dag: dict[str, tuple[str, ...]], names: set[str]) -> list[str]:
+    """The named stages and all that depend on them, in the graph's order."""
+    found: list[str] = []
+    for name, parents in dag.items():
+        if name in names or any(p in found for p in parents):
+            found.append(name)
+    return found
 
 
 def was_skipped(output: str, stage: str) -> bool:

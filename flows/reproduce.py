@@ -221,9 +221,9 @@ def _run_stages(params: Params, root: Path, state: Path, dag: dict[str, tuple[st
         try:
             states = _submit(params, root, state, dag, force, children, env)
         finally:
-            if not parent.degraded:
-                tag_stage_hashes(store, parent.run_id, root)
             parent.metrics(summary_metrics(root, params))
+            if not parent.degraded:  # MLflow is still there
+                tag_stage_hashes(store, parent.run_id, root)
         _raise_first_failure(states)
     print(f"pipeline done: {_counts(states)}", flush=True)
     return None

@@ -62,3 +62,9 @@ def test_stage_modules_import_nothing_heavy():
     code = "import sys, flows.train, flows.evaluate, flows.reproduce; print([m for m in ('prefect', 'mlflow', 'torch', 'verl', 'ray') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_builds_on_a_stale_stage_is_stale_too():
+    dag = {"data": (), "train": ("data",), "export": ("train",), "floors": ("data",)}
+    assert _dag.with_dependents(dag, {"train"}) == ["train", "export"]
+    assert _dag.with_dependents(dag, set()) == []
