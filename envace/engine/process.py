@@ -62,19 +62,41 @@ def refuse_second(pid_file: Path, what: str) -> None:
 
 
 def marked(work: Path) -> list[psutil.Process]:
-    """Live processes started for a work folder, this one excepted."""
+    """Live processes started for a work folder, this one excepted.
+
+    Most carry ENVACE_WORK; some of Ray's helpers overwrite their environment with a title, but stay in the session
+    that the trainer opened.
+    """
+    session = _session(work / "trainer.pid")
     found = []
     for process in psutil.process_iter():
         try:
-            if (
-                process.pid != os.getpid()
-                and process.environ().get("ENVACE_WORK") == str(work)
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
+            ours = process.environ().get("ENVACE_WORK") == str(work) or os.getsid(process.pid) == session
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, PermissionError):
             continue
     return found
+
+
+def _session(pid_file: Path) -> int | None:
+    """The session of the trainer a pid file names, None when the number may have passed to somebody else.
+
+    A session's number is not given away while any process is in it; the boot time guards against a restart.
+    """
+    try:
+        record = json.loads(pid_file.read_text())
+        return record["pid"] if record["created"] > psutil.boot_time() and not _reused(record) else None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _reused(record: dict[str, float]) -> bool:
+    """The pid names a process that began at another time."""
+    try:
+        return abs(psutil.Process(int(record["pid"])).create_time() - record["created"]) >= 1.0
+    except psutil.NoSuchProcess:
+        return False
 
 
 def reap(work: Path, grace_s: float = GRACE_S) -> int:

@@ -142,6 +142,17 @@ def test_leftovers_of_a_killed_run_are_reaped_and_others_left_alone(run):
         own.kill()
 
 
+def test_a_leftover_without_our_mark_is_known_by_the_session(run):
+    call, work = run
+    work.mkdir()
+    script = "import os, subprocess; subprocess.Popen(['sleep', '600'], env={})"
+    leader = process.start([sys.executable, "-c", script], {}, work / "trainer.log", work / "trainer.pid")
+    leader.wait()
+    assert [p.name() for p in process.marked(work.resolve())] == ["sleep"]
+    call("save(4)")
+    assert process.marked(work.resolve()) == []
+
+
 def test_a_second_run_of_the_same_folder_is_refused(run):
     call, work = run
     work.mkdir(exist_ok=True)
