@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.errors import DataError, EnvironmentUnready
 from envace.types import PolicyRef
-from tasks.files import check_writable, publish, read_jsonl, writable, write_csv, write_json
+from tasks.files import check_writable, publish, writable, write_csv, write_json
 from tasks.tracking import lineage_of_model
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
@@ -194,8 +194,10 @@ class ProgressView:
 @task(cache_policy=NO_CACHE)
 def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]:
     """Metrics and episodes of every step up to the demanded one, from the work folder."""
+    from envace.engine.progress import read_steps
+
     work, out = Path(result.work), run.path("runs/train", f"{arm}-{seed}")
-    steps = steps_of(work, result.steps)
+    steps = read_steps(work, result.steps)
     if [s["step"] for s in steps] != list(range(1, result.steps + 1)):
         raise DataError(f"{work}/metrics.jsonl lacks steps: it holds {len(steps)} of {result.steps}")
     with publish(out) as scratch:
@@ -209,12 +211,6 @@ def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]
         for step in steps:
             run.metrics({k: v for k, v in step.items() if k != "step"}, step["step"])
     return info
-
-
-def steps_of(work: Path, last: int) -> list[dict[str, Any]]:
-    """One record a step in order; of a step repeated after a resume the last counts."""
-    by_step = {s["step"]: s for s in read_jsonl(work / "metrics.jsonl")}
-    return [by_step[k] for k in sorted(by_step) if k <= last]
 
 
 def _join_episodes(work: Path, target: Path, last: int) -> None:
