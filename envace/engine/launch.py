@@ -42,8 +42,11 @@ class TrainResult:
 def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
     """Names a work folder: data, start weights and all that shapes training, but not how many steps.
 
-    More steps therefore continue where the last run ended; any other change starts afresh.
+    More steps therefore continue where the last run ended; any other change starts afresh. Raises DataError when
+    the tasks or the start weights are missing.
     """
+    if not tasks_file.is_file():
+        raise DataError(f"{tasks_file} does not exist; run the data stage first (make repro)")
     train = {
         k: v
         for k, v in to_dict(params.train).items()
