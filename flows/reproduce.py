@@ -147,9 +147,15 @@ def worth_showing(line: str) -> bool:
 
 @contextmanager
 def ending_children(children: Children, finish: Callable[[], None]) -> Iterator[None]:
-    """However the block ends early (Ctrl-C, SIGTERM from a worker, an error), no child outlives it."""
+    """However the block ends early (Ctrl-C, SIGTERM from a worker, an error), no child outlives it.
+
+    Under a worker SIGTERM stays with Prefect, whose handler raises: replaced, it could not tell the wish to cancel
+    from a crash.
+    """
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGINT) if main else ()
+    if os.environ.get("PREFECT__FLOW_RUN_ID"):
+        numbers = numbers[1:]
     _entry.UNWIND_S["seconds"] = UNWIND_S
     before = {number: signal.getsignal(number) for number in numbers}
 

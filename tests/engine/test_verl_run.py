@@ -77,6 +77,26 @@ def test_bug_23_killed_after_an_epoch_border_it_resumes_and_reaches_the_demanded
     assert sorted(both_epochs[:4]) == sorted(both_epochs[4:]) == sorted(set(both_epochs))
 
 
+@pytest.mark.heavy
+def test_two_ranks_with_padding_and_a_reference_model(setting):
+    """The paper's preset (KL to the start weights) on two FSDP2 shards, with a row count that need not divide."""
+    params, paths, root = setting
+    two = dataclasses.replace(
+        params,
+        method=dataclasses.replace(params.method, preset="paper"),
+        engine=dataclasses.replace(params.engine, gpus_per_node=2),
+        train=dataclasses.replace(params.train, steps=1, prompts=3),
+    )
+    work = root / "two"
+    launch.train(two, "envace", 1, tasks_file=paths["tasks_file"], start=paths["start"], work=work)
+    (step,) = read_steps(work)
+    assert step["loss/kl"] == 0.0 and step["gap/probs_max"] < 1e-3  # still the start weights
+    rows = step["act/rows"] + step["rehearse/rows"]
+    assert step["train/untrained_rows"] == rows % 2  # one padding row where the two shards would not be even
+    ref = export(two, work, paths["start"], root / "merged", name="envace-1")
+    assert ref.step == 1
+
+
 def check_steps(work: Path, n: int) -> None:
     steps = read_steps(work)
     assert [s["step"] for s in steps] == list(range(1, n + 1))
