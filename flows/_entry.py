@@ -122,7 +122,18 @@ def _run(stage: StageFlow, name: str, arguments: dict[str, Any], root: Path) -> 
         run.log = stack.enter_context(stage_run(run, stage.sections, arguments, policy))
         stack.enter_context(finishing(lambda: run.log.end("KILLED")))
         run_as_flow(stage, run, arguments)
-        run.metrics({"cost/seconds": time.time() - run.started})
+        note_cost(run)
+
+
+def note_cost(run: Run) -> None:
+    """How long the stage took: on its MLflow run, and in `.state/costs/` for the report."""
+    seconds = time.time() - run.started
+    run.metrics({"cost/seconds": seconds})
+    path = run.state / "costs" / f"{run.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"seconds": seconds}))
+    os.replace(part, path)
 
 
 def run_as_flow(stage: StageFlow, run: Run, arguments: dict[str, Any]) -> None:

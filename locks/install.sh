@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv from locks/control.lock. Needs a Python 3.11 or 3.12 with venv; downloads about 0.8 GB once.
+# Makes .venv from locks/control.lock. Needs a Python 3.11 or 3.12 with venv; downloads about 0.7 GB once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

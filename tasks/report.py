@@ -6,6 +6,7 @@ Invariant: the pages are written by `envace.view`; here they are only stored and
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from prefect import task
@@ -20,7 +21,12 @@ def build_report(run: Any) -> dict[str, float]:
     from envace.view.report import build
 
     with writable(run.path("report")):
-        return build(run.root, run.params)
+        return build(run.root, run.params, stage_seconds(run))
+
+
+def stage_seconds(run: Any) -> dict[str, float]:
+    """What the last run of each stage took on this machine."""
+    return {p.stem: float(json.loads(p.read_text())["seconds"]) for p in (run.state / "costs").glob("*.json")}
 
 
 @task(cache_policy=NO_CACHE)

@@ -15,10 +15,21 @@ from envace.types import JSON
 from envace.view.load import EvalRun, Results, TrainRun, number
 from envace.view.table import Table, count, duration, table
 
+PLAIN_STAGES = (
+    "stage_data",
+    "policy",
+    "export",
+)  # they make files, not scores: their time is noted beside them
+
+
+def _stage_order(entry: tuple[str, float]) -> tuple[int, str]:
+    return PLAIN_STAGES.index(entry[0].split("@")[0]), entry[0]
+
 
 def cost(results: Results) -> Table | None:
     """Seconds and tokens of each stage, as the stages wrote them down."""
-    rows = []
+    plain = [(n, s) for n, s in results.stage_seconds.items() if n.split("@")[0] in PLAIN_STAGES]
+    rows = [(n.replace("@", " "), duration(s), "–", "") for n, s in sorted(plain, key=_stage_order)]
     for run in results.train:
         if run.info or run.steps:
             tokens = number(run.info.get("tokens")) or _sum(run, "train/tokens")
@@ -49,7 +60,7 @@ def cost(results: Results) -> Table | None:
     return table(
         ("stage", "time", "tokens", "what"),
         rows,
-        note="Tokens: written by the policy; in training those it learned from. The other stages leave their times in MLflow only.",
+        note="Time: of the last run of the stage, wherever it was unchanged since. Tokens: written by the policy; in training those it learned from.",
     )
 
 

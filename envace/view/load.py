@@ -85,6 +85,9 @@ class Results:
     cards: dict[str, PolicyRef] = field(default_factory=dict)
     manifest: dict[str, JSON] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
+    stage_seconds: dict[str, float] = field(
+        default_factory=dict
+    )  # the last run of each stage on this machine
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

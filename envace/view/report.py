@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ ABOUT = (
 )
 
 
-def build(root: Path, params: Params) -> dict[str, float]:
-    """Write report/ below `root`; returns the summary. Raises EnvironmentUnready when it cannot be written."""
+def build(root: Path, params: Params, stage_seconds: dict[str, float] | None = None) -> dict[str, float]:
+    """Write report/ below `root`; returns the summary. Raises EnvironmentUnready when it cannot be written.
+
+    stage_seconds: what each stage took, by its name (`export@envace-1`), for the stages that leave no such figure.
+    """
     root = Path(root)
-    results = load_results(root, params)
+    results = replace(load_results(root, params), stage_seconds=stage_seconds or {})
     page = _page(results, params, root)
     summary = measures.summary(results, params)
     _write(root / "report/index.html", _render("report.html.jinja", page))

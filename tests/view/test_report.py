@@ -256,3 +256,12 @@ def test_the_same_files_give_the_same_bytes(report: Path, run: Path, params: Par
 
 def test_every_reason_has_its_sentence() -> None:
     assert set(reasons.MEANING) == {*StopReason, *FailureReason}
+
+
+def test_stages_that_only_make_files_show_what_they_cost(run: Path, params: Params) -> None:
+    build(
+        run, params, {"export@envace-1": 9.6, "policy": 204.0, "stage_data": 5.2, "evaluate@start-desk": 12.0}
+    )
+    text = (run / "report/report.md").read_text().split("## Cost")[1]
+    rows = [line for line in text.splitlines() if line.startswith(("| stage\\_data", "| policy", "| export"))]
+    assert [row.split("|")[1].strip() for row in rows] == ["stage\\_data", "policy", "export envace-1"]
