@@ -153,23 +153,12 @@ class ProgressView:
         self.shown = True
 
     def __call__(self, event: Any) -> None:
+        from envace.engine.progress import line
+
         if event.phase == "step":
             self.run.metrics(event.metrics, event.step)
-            self.run.say(self.line(event))
+            self.run.say(line(event))
         self._artifact(100.0 * event.step / max(event.steps, 1))
-
-    def line(self, event: Any) -> str:
-        """`step 3 of 6, act reward 0.41, rehearse reward 0.38, 95 s left`."""
-        m = event.metrics
-        parts = [f"step {event.step} of {event.steps}"]
-        parts += [
-            f"{name.replace('/', ' ')} {m[name]:.3f}"
-            for name in ("act/reward", "rehearse/reward")
-            if m.get(name) is not None
-        ]
-        if event.eta_s is not None:
-            parts.append(f"{event.eta_s:.0f} s left")
-        return ", ".join(parts)
 
     def _artifact(self, percent: float) -> None:
         """A picture of progress only: a Prefect server that went away must not stop training."""

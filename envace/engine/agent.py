@@ -30,7 +30,7 @@ from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, GenerationRequest
 from envace.rollout.prompts import PromptSet, load_prompt_set
 from envace.rollout.sources import make_source
-from envace.types import Episode, FinishReason, Row, Sampling, replace, to_json
+from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,6 @@ def _output(row: Row, step: int, placeholder: bool = False) -> AgentLoopOutput:
 
 
 def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutput:
-    from envace.types import Role
-
     row = Row(
         prompt_ids=(fallback_id,), response_ids=(fallback_id,), loss_mask=(0,), logprobs=(0.0,), role=Role.ACT,
         group_id=episode.group_id, episode_id=episode.id, turn=0, reward=episode.reward,

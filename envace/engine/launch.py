@@ -21,7 +21,7 @@ from pathlib import Path
 
 from envace.engine import checkpoints, process
 from envace.engine.overrides import interpreter, trainer_env, verl_overrides
-from envace.engine.progress import Progress, follow, last_beat, read_steps
+from envace.engine.progress import Progress, follow, last_beat, line, read_steps
 from envace.engine.runfile import RunFile
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.params import Params, to_dict
@@ -173,27 +173,6 @@ class Watcher:
         if self.alive and silent > self.engine.step_timeout_s:
             return f"silent for longer than engine.step_timeout_s = {self.engine.step_timeout_s:g}"
         return None
-
-
-def line(event: Progress) -> str:
-    """One line of progress for a terminal."""
-    m = event.metrics
-    if event.phase != "step":
-        return {
-            "ready": f"trainer ready at step {event.step} of {event.steps}",
-            "done": f"done at step {event.step}",
-        }.get(event.phase, "")
-    parts = [f"step {event.step} of {event.steps}"]
-    parts += [
-        f"{name.split('/')[0]} reward {m[name]:.3f}"
-        for name in ("act/reward", "rehearse/reward")
-        if name in m
-    ]
-    parts += [
-        f"rows {m.get('act/rows', 0):.0f}+{m.get('rehearse/rows', 0):.0f}",
-        f"{m.get('seconds/step', 0):.1f} s",
-    ]
-    return ", ".join([*parts, f"{event.eta_s:.0f} s left"] if event.eta_s else parts)
 
 
 def main() -> None:

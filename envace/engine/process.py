@@ -15,11 +15,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 
 from envace.errors import EnvironmentUnready
+from envace.track.process import Identity, alive, here, identify
 
 GRACE_S = 10.0  # between asking a process to end and ending it
 
@@ -37,19 +39,22 @@ def start(argv: list[str], env: dict[str, str], log: Path, pid_file: Path) -> su
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    pid_file.write_text(json.dumps({"pid": child.pid, "created": psutil.Process(child.pid).create_time()}))
+    pid_file.write_text(json.dumps(asdict(identify(child.pid))))
     return child
+
+
+def trainer_of(pid_file: Path) -> Identity | None:
+    """The identity a pid file holds; None without a readable one."""
+    try:
+        return Identity(**json.loads(pid_file.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
 
 
 def running(pid_file: Path) -> psutil.Process | None:
     """The process a pid file names, if it still is that process."""
-    try:
-        record = json.loads(pid_file.read_text())
-        process = psutil.Process(record["pid"])
-        same = abs(process.create_time() - record["created"]) < 1.0
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except (FileNotFoundError, ValueError, KeyError, psutil.NoSuchProcess):
-        return None
+    who = trainer_of(pid_file)
+    return psutil.Process(who.pid) if who and here(who) and alive(who) else None
 
 
 def refuse_second(pid_file: Path, what: str) -> None:
@@ -84,19 +89,13 @@ def _session(pid_file: Path) -> int | None:
 
     A session's number is not given away while any process is in it; the boot time guards against a restart.
     """
-    try:
-        record = json.loads(pid_file.read_text())
-        return record["pid"] if record["created"] > psutil.boot_time() and not _reused(record) else None
-    except (FileNotFoundError, ValueError, KeyError):
+    who = trainer_of(pid_file)
+    if who is None or not here(who) or who.start < psutil.boot_time():
         return None
-
-
-def _reused(record: dict[str, float]) -> bool:
-    """The pid names a process that began at another time."""
     try:
-        return abs(psutil.Process(int(record["pid"])).create_time() - record["created"]) >= 1.0
+        return who.pid if abs(psutil.Process(who.pid).create_time() - who.start) < 1.0 else None
     except psutil.NoSuchProcess:
-        return False
+        return who.pid  # gone, and nobody else got its number
 
 
 def reap(work: Path, grace_s: float = GRACE_S) -> int:

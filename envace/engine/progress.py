@@ -29,6 +29,27 @@ class Progress:
     time: float = 0.0
 
 
+def line(event: Progress) -> str:
+    """One line of progress for a terminal."""
+    m = event.metrics
+    if event.phase != "step":
+        return {
+            "ready": f"trainer ready at step {event.step} of {event.steps}",
+            "done": f"done at step {event.step}",
+        }.get(event.phase, "")
+    parts = [f"step {event.step} of {event.steps}"]
+    parts += [
+        f"{name.split('/')[0]} reward {m[name]:.3f}"
+        for name in ("act/reward", "rehearse/reward")
+        if name in m
+    ]
+    parts += [
+        f"rows {m.get('act/rows', 0):.0f}+{m.get('rehearse/rows', 0):.0f}",
+        f"{m.get('seconds/step', 0):.1f} s",
+    ]
+    return ", ".join([*parts, f"{event.eta_s:.0f} s left"] if event.eta_s else parts)
+
+
 def emit(work: Path, event: Progress) -> None:
     """Append an event and beat."""
     record = {"phase": event.phase, "step": event.step, "steps": event.steps, "metrics": event.metrics}

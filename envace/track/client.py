@@ -116,7 +116,8 @@ class RunLog:
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Log numbers at a step; names are cleaned, non-numbers skipped."""
         now = int(time.time() * 1000)
-        rows = [[self.name(k), float(v), now, int(step)] for k, v in values.items() if _is_number(v)]
+        names = self.name.all(k for k, v in values.items() if _is_number(v))
+        rows = [[name, float(values[k]), now, int(step)] for k, name in names.items()]
         for chunk in _chunks(rows, 900):
             self._send("metrics", chunk)
 

@@ -72,17 +72,9 @@ class Namer:
             self._clean[raw] = clean
         return self._clean[raw]
 
-    def renamed(self) -> dict[str, str]:
-        """{raw: clean} of the names that changed, for the run's notes."""
-        return {raw: clean for raw, clean in self._clean.items() if raw != clean}
-
-
-def sanitise_all(names: Iterable[str]) -> dict[str, str]:
-    """{raw: clean}, one to one; names that are clean already keep theirs."""
-    names = list(dict.fromkeys(names))
-    namer = Namer()
-    clean_first = [n for n in names if sanitise(n) == n] + [n for n in names if sanitise(n) != n]
-    return {raw: namer(raw) for raw in clean_first}
+    def all(self, raws: Iterable[str]) -> dict[str, str]:
+        """{raw: clean} of names that come together; those that are clean already keep theirs."""
+        return {raw: self(raw) for raw in sorted(raws, key=lambda raw: sanitise(raw) != raw)}
 
 
 def param_name(name: str) -> str:

@@ -210,10 +210,6 @@ def find_eval(results: Results, policy: str, benchmark: str) -> EvalRun | None:
     return found[0] if found and (found[0].scores or found[0].samples) else None
 
 
-def find_train(results: Results, name: str) -> TrainRun | None:
-    return next((t for t in results.train if t.name == name and t.steps), None)
-
-
 def find_tts(results: Results, mode: str, n: int) -> EvalRun | None:
     found = [t for t in results.tts if t.mode == mode and t.n == n]
     return found[0] if found and (found[0].scores or found[0].samples) else None

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -167,7 +168,7 @@ def test_a_second_run_of_the_same_folder_is_refused(run):
 
 
 def test_a_reused_pid_is_not_ours(tmp_path):
-    (tmp_path / "p").write_text(json.dumps({"pid": os.getpid(), "created": 1.0}))
+    (tmp_path / "p").write_text(json.dumps({"host": platform.node(), "pid": os.getpid(), "start": 1.0}))
     assert process.running(tmp_path / "p") is None
 
 

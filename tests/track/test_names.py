@@ -5,7 +5,7 @@ import time
 import pytest
 from mlflow.utils.validation import _validate_metric_name
 
-from envace.track.names import Namer, param_value, sanitise, sanitise_all
+from envace.track.names import Namer, param_value, sanitise
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_bug_28_colliding_metric_names_stay_apart():
 
 
 def test_a_clean_name_keeps_its_name_whatever_comes_first():
-    found = sanitise_all(["a b/c", "a_b/c"])
+    found = Namer().all(["a b/c", "a_b/c"])
     assert found["a_b/c"] == "a_b/c" and found["a b/c"] != "a_b/c"
 
 
