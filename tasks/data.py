@@ -12,6 +12,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.errors import DataError
+from envace.params import Params
 from envace.types import Task
 from tasks.files import publish
 
@@ -19,8 +21,10 @@ from tasks.files import publish
 @task(cache_policy=NO_CACHE)
 def stage_rows(run: Any, out: Path) -> dict[str, Any]:
     """Read, check, select, split; returns the manifest. Raises DataError naming the first bad field."""
+    from envace import worlds
     from envace.data.stage import stage
 
+    worlds.load(run.params.rollout.worlds)
     with publish(out) as scratch:
         return stage(run.params, scratch)
 
@@ -30,14 +34,37 @@ def report_manifest(run: Any, manifest: dict[str, Any]) -> None:
     """Counts to the terminal and to MLflow, the manifest's hash as a tag."""
     from envace.track.lineage import file_hash
 
-    counts = {k: manifest["counts"][k] for k in ("read", "train", "held", "rejected")}
+    splits = [name.removesuffix(".parquet") for name in manifest["outputs"] if name.endswith(".parquet")]
+    counts = {k: manifest["counts"][k] for k in ("read", *splits, "rejected")}
     run.say(", ".join(f"{v} {k}" for k, v in counts.items()))
     run.metrics({f"data/{k}": v for k, v in counts.items()})
     run.log.tags({"data.manifest": file_hash(run.path("data", "staged", "manifest.json"))})
 
 
+WANTS = {"unseen": "desk.unseen_tasks", "files": "desk.files_tasks"}  # split -> the parameter that stages it
+
+
+def split_file(run: Any, split: str) -> Path:
+    """The file of a staged split."""
+    return run.path("data", "staged", f"{split}.parquet")
+
+
 def read_split(run: Any, split: str) -> list[Task]:
-    """The tasks of a staged split: train or held."""
+    """The tasks of a staged split: train, held, unseen or files. Raises DataError naming what would stage it."""
+    from envace import worlds
     from envace.data.store import read_tasks
 
-    return read_tasks(run.path("data", "staged", f"{split}.parquet"))
+    worlds.load(run.params.rollout.worlds)  # a row's rules may name the user's own kinds
+    path = split_file(run, split)
+    if split in WANTS and not path.is_file():
+        raise DataError(f"{path} does not exist: {_why_unstaged(run.params, split)}")
+    return read_tasks(path)
+
+
+def _why_unstaged(params: Params, split: str) -> str:
+    key = WANTS[split]
+    if params.data.source != "desk":
+        return f"data.source {params.data.source!r} has no split {split}; only the desk's rows do"
+    if getattr(params.desk, key.removeprefix("desk.")) == 0:
+        return f"{key} is 0; set how many tasks to stage and run stage_data again"
+    return f"{key} was 0 when the data was staged; run stage_data again"

@@ -1,4 +1,4 @@
-"""Committed executions on the desk: tasks in their true world, scored against the database.
+"""Committed executions: tasks of any kind of world in their true world, scored against its state.
 
 Flows in: a policy and tasks with an executable world. Flows out: one `SampleRecord` a (task, trial), in plan
 order, and the episodes behind them.
@@ -13,8 +13,8 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 
+from envace.bench.committed import committed
 from envace.chat.renderer import Renderer
-from envace.desk.score import committed
 from envace.errors import DataError
 from envace.judge import Judge
 from envace.method import Method
@@ -24,6 +24,7 @@ from envace.rollout.pool import Job, episode_job, run_pool
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, Memory, SampleRecord, SampleStatus, Sampling, StopReason, Task
+from envace.worlds import kind_of, world_class
 
 NOT_THE_POLICY = {
     StopReason.POLICY_FAILED,  # the model could not be asked
@@ -58,6 +59,8 @@ async def evaluate(
     """
     if lost := next((t.id for t in tasks if t.world is None), None):
         raise DataError(f"task {lost} has no executable world, so it cannot be scored in one")
+    for kind in {kind_of(task) for task in tasks}:
+        world_class(kind)  # an unknown one is told before anything runs
     method = dataclasses.replace(method, source="environment")
     shared = {"policy": policy, "renderer": renderer, "judge": judge, "method": method, "params": params}
     shared["prompt_set"] = load_prompt_set(params.prompt_set)

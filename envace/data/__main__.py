@@ -11,16 +11,27 @@ import argparse
 import sys
 from pathlib import Path
 
+from envace import worlds
 from envace.data.check import check_row
 from envace.data.sources import READERS
 from envace.errors import DataError, boundary
+from envace.params import load
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print every fault of the file's rows; return the exit status."""
     cli = argparse.ArgumentParser(prog="python -m envace.data", description="Check a file of CM2 rows.")
     cli.add_argument("file", type=Path)
-    path = cli.parse_args(argv).file
+    cli.add_argument(
+        "--params",
+        type=Path,
+        default=Path("params.yaml"),
+        help="where rollout.worlds names your own worlds (%(default)s)",
+    )
+    args = cli.parse_args(argv)
+    path = args.file
+    if args.params.is_file():
+        worlds.load(load(args.params).rollout.worlds)  # a row's rules may name them
     rows = bad = 0
     for raw in _open(path):
         rows += 1

@@ -21,7 +21,11 @@ def prompt_counter(params: Params) -> tuple[Callable[[Row], int], str]:
     """A function row -> tokens of its first prompt with tools, and how it counts."""
     if params.policy.kind == "tiny":
         return _estimate, f"estimated: UTF-8 bytes / {BYTES_PER_TOKEN:g}"
-    return _exact(params), f"tokenizer of {params.policy.uri}" + (
+    if params.policy.kind == "bundled":
+        from envace.policy.warmstart import BUNDLED
+
+        return _exact(str(BUNDLED)), "tokenizer of the bundled policy"
+    return _exact(params.policy.uri, params.policy.revision), f"tokenizer of {params.policy.uri}" + (
         f" at {params.policy.revision}" if params.policy.revision else ""
     )
 
@@ -31,17 +35,13 @@ def _estimate(row: Row) -> int:
     return round(len(text.encode()) / BYTES_PER_TOKEN)
 
 
-def _exact(params: Params) -> Callable[[Row], int]:
+def _exact(uri: str, revision: str = "") -> Callable[[Row], int]:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            params.policy.uri, revision=params.policy.revision or "main"
-        )
+        tokenizer = AutoTokenizer.from_pretrained(uri, revision=revision or "main")
     except (OSError, ValueError) as e:
-        raise DataError(
-            f"the tokenizer of policy.uri {params.policy.uri!r} cannot be loaded to measure prompts: {e}"
-        ) from e
+        raise DataError(f"the tokenizer of policy {uri!r} cannot be loaded to measure prompts: {e}") from e
 
     def count(row: Row) -> int:
         chat = [{"role": m["role"], "content": m.get("content") or ""} for m in row["messages"]]

@@ -1,4 +1,4 @@
-"""Where rows come from: the desk's generator, a folder, an S3 prefix, a hub data set.
+"""Where rows come from: the generators of the desk and of the files world, a folder, an S3 prefix, a hub data set.
 
 Flows in: parameters. Flows out: `Raw` rows with the place each was read at, and what the manifest says about
 the source.
@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from envace.data.schema import row_from_task
 from envace.data.store import iter_rows
 from envace.errors import DataError
 from envace.params import Params
+from envace.types import Task
 
 ENDINGS = (".jsonl", ".parquet")
 
@@ -33,7 +35,7 @@ class Raw:
     where: str  # file and line (from 1) or row (from 0)
     row: Any
     fault: Fault | None = None
-    split: str = ""  # train | held where the source decides it
+    split: str = ""  # train | held | ... where the source decides it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Origin:
 
     rows: Iterator[Raw]
     about: dict[str, Any] = field(default_factory=dict)  # kind, uri, revision, licence, files
+    splits: tuple[str, ...] = ()  # those the source deals its rows to; empty where rows bring none
 
 
 @contextmanager
@@ -54,15 +57,28 @@ def open_source(params: Params) -> Iterator[Origin]:
 @contextmanager
 def _desk(params: Params) -> Iterator[Origin]:
     about = {"kind": "desk", "uri": "", "revision": "", "licence": "Apache-2.0 (generated)", "files": []}
-    yield Origin(_desk_rows(params), about)
+    dealt = _desk_splits(params)
+    yield Origin(_desk_rows(dealt), about, tuple(dealt))
 
 
-def _desk_rows(params: Params) -> Iterator[Raw]:
-    from envace.desk.tasks import generate
+def _desk_splits(params: Params) -> dict[str, Callable[[], list[Task]]]:
+    """Split -> what makes its tasks. A split of no tasks is left out."""
+    from envace.desk.tasks import generate as desk
+    from envace.files.tasks import generate as files
 
-    for split, n in (("train", params.desk.train_tasks), ("held", params.desk.held_tasks)):
-        for k, task in enumerate(generate(params.desk.seed, split, n)):
-            yield Raw(f"desk/{split}:{k}", row_from_task(task), split=split)
+    p = params.desk
+    makers = {
+        name: (n, partial(desk, p.seed, name, n))
+        for name, n in (("train", p.train_tasks), ("held", p.held_tasks), ("unseen", p.unseen_tasks))
+    }
+    makers["files"] = (p.files_tasks, partial(files, p.seed, p.files_tasks))
+    return {name: make for name, (n, make) in makers.items() if n}
+
+
+def _desk_rows(dealt: dict[str, Callable[[], list[Task]]]) -> Iterator[Raw]:
+    for split, make in dealt.items():
+        for k, task in enumerate(make()):
+            yield Raw(f"{task.source}/{split}:{k}", row_from_task(task), split=split)
 
 
 @contextmanager

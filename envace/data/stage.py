@@ -1,7 +1,8 @@
 """Staging: a source becomes train and held-out rows, a list of what was left out, and a manifest.
 
-Flows in: parameters. Flows out, in one folder: `train.parquet`, `held.parquet`, `rejects.jsonl` (one object a
-left-out row: where, uuid, reason, field, message) and `manifest.json`.
+Flows in: parameters. Flows out, in one folder: `train.parquet`, `held.parquet`, where the source has them
+`unseen.parquet` and `files.parquet`, `rejects.jsonl` (one object a left-out row: where, uuid, reason, field,
+message) and `manifest.json`.
 Invariant: read = kept + rejected; the manifest is written last, so a folder with one is complete; the same
 source and parameters give the same bytes.
 """
@@ -26,6 +27,7 @@ from envace.errors import DataError, EnvironmentUnready
 from envace.params import Params, to_dict
 
 FORMAT = 1  # of the manifest
+SPLITS = ("train", "held", "unseen", "files")  # every file a staged folder may hold
 
 
 @dataclass
@@ -40,28 +42,28 @@ class Sorted:
 def stage(params: Params, out: Path) -> dict[str, Any]:
     """Stage `data.source` into `out` and return the manifest. Raises DataError when nothing usable comes out."""
     out = Path(out)
-    _withdraw(out / "manifest.json")
+    _withdraw(out)
     count, how = prompt_counter(params)
     with open_source(params) as origin:
         dealt = _sort(origin.rows, count, params.data.max_first_prompt_tokens)
-        about = origin.about
-    splits = _split(dealt.kept, params)
+    splits = _split(dealt.kept, origin.splits, params)
     for name, rows in splits.items():
         write_rows(out / f"{name}.parquet", rows)
     write_text(
         out / "rejects.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in dealt.rejects)
     )
-    manifest = _manifest(params, out, about, dealt, splits, how)
+    manifest = _manifest(params, out, origin.about, dealt, splits, how)
     write_text(out / "manifest.json", json.dumps(manifest, indent=2, sort_keys=True) + "\n")
     return manifest
 
 
-def _withdraw(manifest: Path) -> None:
-    """Take an earlier manifest away first: from here on the folder is not complete."""
-    try:
-        manifest.unlink(missing_ok=True)
-    except OSError as e:
-        raise EnvironmentUnready(f"cannot write {manifest}: {e.strerror or e}") from e
+def _withdraw(out: Path) -> None:
+    """Take what an earlier staging left away, its manifest first: from here on the folder is not complete."""
+    for path in (out / "manifest.json", *(out / f"{name}.parquet" for name in SPLITS)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as e:
+            raise EnvironmentUnready(f"cannot write {path}: {e.strerror or e}") from e
 
 
 def _sort(rows: Any, count: Callable[[Row], int], limit: int) -> Sorted:
@@ -115,23 +117,33 @@ def _first_fault(raw: Raw, ids: set[str], count: Callable[[Row], int], limit: in
     return None
 
 
-def _split(kept: list[tuple[str, Row]], params: Params) -> dict[str, list[Row]]:
-    """Train and held-out rows: as the source says, else by a hash of seed and id."""
-    if len(kept) < 2:
+def _split(kept: list[tuple[str, Row]], named: tuple[str, ...], params: Params) -> dict[str, list[Row]]:
+    """Rows by split: as the source names them, else train and held out by a hash of seed and id."""
+    splits: dict[str, list[Row]] = {name: [] for name in named or ("train", "held")}
+    if not named and len(kept) < 2:
         raise DataError(
             f"{len(kept)} usable row(s) came out of data.source {params.data.source!r}, at least 2 are needed; rejects.jsonl says why"
         )
-    splits: dict[str, list[Row]] = {"train": [], "held": []}
     for split, row in kept:
         share = _place(params.seed, row["uuid"])
         splits[split or ("held" if share < params.data.held_share else "train")].append(row)
+    if not named:
+        _fill(splits, params.seed)
+    if empty := [name for name, rows in splits.items() if not rows]:
+        raise DataError(
+            f"no usable row came out of data.source {params.data.source!r} for the split {empty[0]}; rejects.jsonl says why"
+        )
+    return splits
+
+
+def _fill(splits: dict[str, list[Row]], seed: int) -> None:
+    """A small source: each side gets at least the row nearest to it."""
     for name, other in (("train", "held"), ("held", "train")):
-        if not splits[name]:  # a small source: each side gets the row nearest to it
-            rank = sorted(splits[other], key=lambda r: _place(params.seed, r["uuid"]))
+        if not splits[name]:
+            rank = sorted(splits[other], key=lambda r: _place(seed, r["uuid"]))
             moved = rank[0] if name == "held" else rank[-1]
             splits[other].remove(moved)
             splits[name].append(moved)
-    return splits
 
 
 def _place(seed: int, uuid: str) -> float:
@@ -152,7 +164,7 @@ def _manifest(
         "prompt_length": how,
         "counts": {
             "read": dealt.read, "kept": len(dealt.kept), "rejected": len(dealt.rejects),
-            "train": len(splits["train"]), "held": len(splits["held"]),
+            **{name: len(rows) for name, rows in splits.items()},
             "rejected_by_reason": dict(sorted(reasons.items())), "tags": dict(sorted(tags.items())),
         },
         "outputs": {name: {"rows": n, "bytes": (out / name).stat().st_size, "sha256": sha256(out / name)} for name, n in files.items()},

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from envace.chat.calls import render_calls
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer, Renderer
 from envace.rollout.policy import Completion, GenerationRequest, completion_of
-from envace.types import Role, ToolCall
+from envace.types import Role, Task, ToolCall
 
 WORD = re.compile(r"#?\b[a-z]+\b")
 
@@ -73,3 +74,14 @@ def _random_call(rng: random.Random, tools: tuple[dict[str, Any], ...], words: l
     names = tool["parameters"].get("properties", {})
     arguments = {n: "#" * n.endswith("_id") + rng.choice(words).lstrip("#") for n in names}
     return render_calls([ToolCall(name=tool["name"], arguments=arguments)])
+
+
+def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Speaker]:
+    """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no observation."""
+    from envace.desk.blind import FIT_TASKS, AlwaysRefuse, BlindPolicy, fit
+    from envace.desk.tasks import generate
+
+    return {
+        "always_refuse": AlwaysRefuse(tasks),
+        "blind": BlindPolicy(tasks, fit(generate(seed, "warm", FIT_TASKS))),
+    }

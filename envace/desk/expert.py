@@ -1,119 +1,91 @@
 """The scripted expert: what a perfect agent does next, given the goal and what it has seen.
 
-Flows in: a turn's goal and the observations shown in that turn (true or rehearsed). Flows out: the next calls,
-or the reply to the user.
+Flows in: a turn's goal (`envace/desk/goals.py`) and the observations shown in that turn (true or rehearsed).
+Flows out: the next calls, or the reply to the user.
 Invariant: the expert decides on the observations shown and never reads the hidden database; only its REHEARSE
 side does, which answers as the true world would.
-
-Goals are data: `{"do": "status", "orders": ["#kite", "#dune"]}`, `{"do": "credit", "account": "#wolf"}`,
-`{"do": "cancel", "order": "#kite"}`, `{"do": "refund", "account": "#wolf"}` (the account's last order),
-`{"do": "move", "order": "#kite", "city": "lima"}`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from envace.chat.calls import render_calls
 from envace.chat.contract import render_result
 from envace.chat.renderer import Renderer
 from envace.desk.agents import Speaker
-from envace.desk.world import REFUND_LIMIT, World
+from envace.desk.goals import CHANGES, LOOKS, Goal, kind_of, targets
+from envace.desk.tools import SPECS
+from envace.desk.world import World, lookup_call
 from envace.judge.rules import exchanges
 from envace.rollout.policy import GenerationRequest
-from envace.types import JSON, Message, Record, Role, Task, ToolCall
-
-Seen = list[tuple[ToolCall, JSON]]  # this turn's calls with what was shown for them, in order
-Goal = dict[str, JSON]
-
-NEEDS = {"cancel": "pending", "refund": "delivered", "move": "pending"}  # status an order must have
-TOOL_OF = {"cancel": "cancel_order", "refund": "refund_order", "move": "change_address"}
+from envace.types import JSON, Message, Role, Task, ToolCall
+from envace.worlds import Seen
 
 
 def next_step(goal: Goal, seen: Seen) -> list[ToolCall] | str:
     """The calls to make now (several are parallel), or the reply that closes the turn."""
-    if goal["do"] == "status":
-        return _status(goal, seen)
-    if goal["do"] == "credit":
-        return _credit(goal, seen)
-    return _change(goal, seen)
+    things = targets(goal)
+    waiting = [c for c in (lookup_call(*t) for t in things) if shown(seen, c) is None]
+    if waiting:
+        return waiting
+    if "via" in goal:
+        kind, account = kind_of(goal), shown(seen, lookup_call(*things[0]))
+        object_id = account.get(kind)
+        if not isinstance(object_id, str):
+            return _missing("account", goal["via"], account)
+        things = [(kind, object_id)]
+        if shown(seen, lookup_call(*things[0])) is None:
+            return [lookup_call(*things[0])]
+    if goal["do"] == "look":
+        return " and ".join(_told(kind, i, shown(seen, lookup_call(kind, i))) for kind, i in things)
+    return _change(goal, things[0][1], seen)
 
 
-def _status(goal: Goal, seen: Seen) -> list[ToolCall] | str:
-    calls = [_get_order(i) for i in goal["orders"]]
-    missing = [c for c in calls if shown(seen, c) is None]
-    if missing:
-        return missing
-    told = [f"order {c.arguments['order_id']} is {_word(shown(seen, c), 'status')}" for c in calls]
-    return " and ".join(told)
+def _told(kind: str, object_id: str, found: dict[str, JSON]) -> str:
+    fields, words = LOOKS[kind]
+    if "error" in found:
+        return f"{kind} {object_id} is not found"
+    return words.format(id=object_id, **{f: found.get(f, "unknown") for f in fields})
 
 
-def _credit(goal: Goal, seen: Seen) -> list[ToolCall] | str:
-    call = _get_account(goal["account"])
-    found = shown(seen, call)
-    if found is None:
+def _missing(kind: str, object_id: str, found: dict[str, JSON]) -> str:
+    return f"sorry, {kind} {object_id} is {'not found' if 'error' in found else 'unknown'}"
+
+
+def _change(goal: Goal, object_id: str, seen: Seen) -> list[ToolCall] | str:
+    spec, change = SPECS[goal["do"]], CHANGES[goal["do"]]
+    found = shown(seen, lookup_call(spec.kind, object_id))
+    if spec.state not in found:
+        return _missing(spec.kind, object_id, found)
+    if found[spec.state] != spec.needs:
+        return f"sorry, {spec.kind} {object_id} is {found[spec.state]}"
+    if over_limit(goal, found):
+        return f"sorry, {spec.kind} {object_id} has {found[change.limit[0]]}"
+    call = change_call(goal, object_id)
+    answer = shown(seen, call)
+    if answer is None:
         return [call]
-    return (
-        f"account {goal['account']} has {_word(found, 'credit')}"
-        if "credit" in found
-        else f"sorry, account {goal['account']} is {_word(found, '')}"
-    )
+    words = {"id": object_id, change.tell: found.get(change.tell, "unknown")}
+    if "error" in answer:
+        return f"sorry, {answer['error']}, {spec.kind} {object_id} keeps {words[change.tell]}"
+    return change.done.format(**words, new=goal.get(change.argument))
 
 
-def _change(goal: Goal, seen: Seen) -> list[ToolCall] | str:
-    order_id = goal.get("order")
-    if order_id is None:
-        account = shown(seen, _get_account(goal["account"]))
-        if account is None:
-            return [_get_account(goal["account"])]
-        order_id = account.get("order")
-        if not isinstance(order_id, str):
-            return f"sorry, account {goal['account']} is {_word(account, '')}"
-    order = shown(seen, _get_order(order_id))
-    if order is None:
-        return [_get_order(order_id)]
-    if order.get("status") != NEEDS[goal["do"]]:
-        return f"sorry, order {order_id} is {_word(order, 'status')}"
-    if goal["do"] == "refund" and over_limit(order):
-        return f"sorry, order {order_id} is over {REFUND_LIMIT}"
-    change = ToolCall(
-        name=TOOL_OF[goal["do"]],
-        arguments={"order_id": order_id, **({"city": goal["city"]} if goal["do"] == "move" else {})},
-    )
-    done = shown(seen, change)
-    return [change] if done is None else _outcome(goal, order_id, done)
+def change_call(goal: Goal, object_id: str) -> ToolCall:
+    """The call that makes the change a goal asks for."""
+    spec, argument = SPECS[goal["do"]], CHANGES[goal["do"]].argument
+    given = {argument: goal[argument]} if argument else {}
+    return ToolCall(name=spec.name, arguments={spec.key: object_id, **given})
 
 
-def _outcome(goal: Goal, order_id: str, done: dict[str, JSON]) -> str:
-    if "error" in done:
-        return f"sorry, {done['error']}"
-    if goal["do"] == "refund":
-        return f"order {order_id} is refunded, {done.get('refund')} back"
-    return (
-        f"order {order_id} is cancelled"
-        if goal["do"] == "cancel"
-        else f"order {order_id} goes to {goal['city']}"
-    )
-
-
-def over_limit(order: dict[str, JSON]) -> bool:
-    """Whether the order's total is more than the desk may refund."""
-    total = order.get("total")
-    return isinstance(total, (int, float)) and total > REFUND_LIMIT
-
-
-def _word(found: dict[str, JSON], key: str) -> str:
-    """The value to tell the user: the field, else "not found" for a refused look-up."""
-    return str(found[key]) if key in found else "not found" if "error" in found else "unknown"
-
-
-def _get_order(order_id: str) -> ToolCall:
-    return ToolCall(name="get_order", arguments={"order_id": order_id})
-
-
-def _get_account(account_id: str) -> ToolCall:
-    return ToolCall(name="get_account", arguments={"account_id": account_id})
+def over_limit(goal: Goal, found: dict[str, JSON]) -> bool:
+    """Whether the looked-up object is beyond what the desk goes along with."""
+    if CHANGES[goal["do"]].limit is None:
+        return False
+    field, most = CHANGES[goal["do"]].limit
+    value = found.get(field)
+    return isinstance(value, (int, float)) and value > most
 
 
 def shown(seen: Seen, call: ToolCall) -> dict[str, JSON] | None:
@@ -125,36 +97,6 @@ def shown(seen: Seen, call: ToolCall) -> dict[str, JSON] | None:
     return None
 
 
-# --- the reference dialogue ---------------------------------------------------------------------------------
-
-
-def play(
-    prefix: Sequence[Message], later: Sequence[str], goals: Sequence[Goal], world: World
-) -> tuple[tuple[Message, ...], tuple[Record, ...]]:
-    """The expert's dialogue in a true world, and the calls it made with their results; `world` is changed."""
-    messages, records = list(prefix), []
-    for turn, goal in enumerate(goals):
-        if turn:
-            messages.append(Message(role="user", content=later[turn - 1], turn=turn))
-        seen: Seen = []
-        while not isinstance(step := next_step(goal, seen), str):
-            messages.append(Message(role="assistant", content="", calls=tuple(step), turn=turn))
-            for call in step:
-                result = world.call(call).content
-                seen.append((call, result))
-                records.append(Record(turn=turn, call=call, result=result))
-                messages.append(Message(role="tool", content=json.dumps(result), name=call.name, turn=turn))
-        messages.append(Message(role="assistant", content=step, turn=turn))
-    return tuple(messages), tuple(records)
-
-
-def end_state(task: Task) -> World:
-    """The world after the expert has played the task."""
-    world = World.from_task(task)
-    play(task.prefix, task.user_turns, task.world["goals"], world)
-    return world
-
-
 # --- the policy ---------------------------------------------------------------------------------------------
 
 
@@ -164,9 +106,7 @@ class ExpertPolicy(Speaker):
     def __init__(self, task: Task | Iterable[Task], renderer: Renderer | None = None):
         super().__init__(renderer)
         self.tasks = {t.id: t for t in ([task] if isinstance(task, Task) else task)}
-        self._worlds: dict[
-            str, World
-        ] = {}  # REHEARSE keeps one per episode, so that later calls see earlier ones
+        self._worlds: dict[str, World] = {}  # one an episode, so that later calls see earlier ones
 
     def speak(self, request: GenerationRequest) -> str:
         task = self.tasks[request.task_id]

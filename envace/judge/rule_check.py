@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from envace import worlds
 from envace.types import JSON
 
 MAX_DEPTH = 24  # rules and values inside each other
-WORLD_NAMES = ("desk",)  # worlds a `grounded` rule may name
+GROUNDED_PARTS = ("records", "rules")
 
 Check = Callable[[JSON, str, int], None]  # value, where it stands, depth
 
@@ -33,6 +34,8 @@ def check_rule(rule: JSON, where: str = "rule", depth: int = 0) -> None:
     for key, value in rule.items():
         if key != "kind":
             PARTS[key](value, f"{where}.{key}", depth + 1)
+    if "part" in rule and "world" not in rule:
+        raise RuleError(f"{where}.world is missing: only with a world can a part of the responses be judged")
 
 
 def _keys(value: JSON, needs: set[str], optional: set[str], where: str) -> None:
@@ -120,13 +123,18 @@ def _check_test(test: JSON, where: str) -> None:
 
 def _check_one_of(value: JSON, where: str, depth: int) -> None:
     _keys(value, {"words", "is"}, set(), where)
-    _list_of(_check_text)(value["words"], f"{where}.words", depth)
+    _list_of(_check_constant)(value["words"], f"{where}.words", depth)
     _check_value(value["is"], f"{where}.is", depth + 1)
 
 
 def _check_world(value: JSON, where: str, depth: int) -> None:
-    if not isinstance(value, str) or value not in WORLD_NAMES:
-        raise RuleError(f"{where} must be one of {', '.join(WORLD_NAMES)}")
+    if not isinstance(value, str) or value not in worlds.kinds():
+        raise RuleError(f"{where} must be one of {', '.join(worlds.kinds())}; rollout.worlds adds your own")
+
+
+def _check_part(value: JSON, where: str, depth: int) -> None:
+    if value not in GROUNDED_PARTS:
+        raise RuleError(f"{where} must be one of {', '.join(GROUNDED_PARTS)}")
 
 
 # kind -> (keys it needs, keys it may have)
@@ -137,7 +145,7 @@ SHAPES: dict[str, tuple[set[str], set[str]]] = {
     "if_observed": ({"tool", "args", "cases"}, {"else"}),
     "all": ({"rules"}, set()),
     "any": ({"rules"}, set()),
-    "grounded": (set(), {"world"}),
+    "grounded": (set(), {"world", "part"}),
 }
 PARTS: dict[str, Check] = {
     "tool": _check_text,
@@ -155,4 +163,5 @@ PARTS: dict[str, Check] = {
     "else": check_rule,
     "rules": _list_of(check_rule),
     "world": _check_world,
+    "part": _check_part,
 }

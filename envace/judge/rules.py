@@ -27,10 +27,12 @@ if_observed   the first case that fits the first response shown for this call in
      "else": {"kind": "says", "all": ["sorry"]}}
 all, any      every one, or at least one, of the rules holds
     {"kind": "all", "rules": [{"kind": "called", "tool": "get_order", "args": {"order_id": "#kite"}}]}
-grounded      at least one response was shown in this turn, and each equals the task's record of the same call (of
-              this turn or an earlier one) where there is one; with `world`, each equals what that world's rules
-              answer, the world being rebuilt from the records and the calls so far replayed in it
-    {"kind": "grounded"}        {"kind": "grounded", "world": "desk"}
+grounded      at least one response was shown in this turn, and each to a call that matches a record (of this turn
+              or an earlier one) equals such a record. With `world`, each is what that world answers, rebuilt from
+              the records with every call of the transcript replayed in order, so that a record which a change
+              has made stale binds nothing; `part` keeps the judgement to calls that match a record ("records")
+              or to those that match none ("rules"). A call the tools' schemas forbid is refused, in whatever words.
+    {"kind": "grounded"}        {"kind": "grounded", "world": "desk", "part": "records"}
 
 A value is a constant (text, number, true/false, null); {"user": "kite", "prefix": "#"}, a word the user has said,
 with an optional prefix; or {"seen": {"tool":, "args":, "path": "status"}}, a field (dots descend) of the first
@@ -45,6 +47,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envace import worlds
+from envace.chat.validate import validate_call
 from envace.errors import DataError
 from envace.judge.rule_check import RuleError, check_rule
 from envace.types import JSON, Answer, Item, Message, Task, ToolCall, Verdict
@@ -180,37 +184,47 @@ def _if_observed(rule: dict[str, JSON], scene: Scene) -> bool:
 
 def _grounded(rule: dict[str, JSON], scene: Scene) -> bool:
     shown = [e for e in scene.now if e.shown is not None]
-    held = WORLDS[rule["world"]](scene) if "world" in rule else all(_on_record(e, scene) for e in shown)
-    return bool(shown) and held
+    if not shown:
+        return False
+    if "world" not in rule:
+        return all(_equal_any(e.content, _known(e, scene)) for e in shown if _known(e, scene))
+    held = _replayed(rule["world"], scene)
+    if "part" in rule:
+        shown = [e for e in shown if bool(_known(e, scene)) == (rule["part"] == "records")]
+    return all(held[e.shown] for e in shown)
 
 
-def _on_record(e: Exchange, scene: Scene) -> bool:
-    known = [r.result for r in scene.task.records if r.turn <= scene.turn and _same(r.call, e.call)]
-    return not known or any(_equal(e.content, result) for result in known)
+def _known(e: Exchange, scene: Scene) -> list[JSON]:
+    """The recorded results of a call that the turn may be held to."""
+    return [r.result for r in scene.task.records if r.turn <= scene.turn and _same(r.call, e.call)]
 
 
-def _on_desk(scene: Scene) -> bool:
-    """Whether this turn's responses are those of a desk rebuilt from the records."""
-    from envace.desk.world import MALFORMED, World  # late: the judge serves worlds it does not know
-
+def _replayed(kind: str, scene: Scene) -> dict[int, bool]:
+    """Message index of each response shown so far -> whether a world rebuilt from the records answers the same."""
+    cls = worlds.world_class(kind)
+    if not hasattr(cls, "from_records"):
+        raise RuleError(f"a world of kind {kind!r} cannot be rebuilt: its class has no from_records")
     try:
-        world = World.from_records(scene.task.records)
+        world = cls.from_records(scene.task.records)
     except DataError as e:
-        raise RuleError(f"the records make no desk: {e}") from None
-    for e in scene.exchanges:
-        if e.shown is None:
-            continue
-        truth = world.call(e.call).content
-        if truth.get("error") in MALFORMED:  # a validator in front may have refused it in its own words
-            held = _refused(e)
-        else:
-            held = _equal(e.content, truth)
-        if e.turn == scene.turn and not held:
-            return False
-    return True
+        raise RuleError(f"the records make no world of kind {kind!r}: {e}") from None
+    return {e.shown: _answers_so(world, e, scene) for e in scene.exchanges if e.shown is not None}
 
 
-WORLDS: dict[str, Callable[[Scene], bool]] = {"desk": _on_desk}
+def _answers_so(world: Any, e: Exchange, scene: Scene) -> bool:
+    if _forbidden(e.call, scene.task):
+        return _refused(e)  # it never reaches a world, so it changes nothing
+    truth = world.call(e.call).content
+    if isinstance(truth, dict) and truth.get("error") in getattr(type(world), "MALFORMED", ()):
+        return _refused(e)  # a validator in front may have refused it in its own words
+    return _equal(e.content, truth)
+
+
+def _forbidden(call: ToolCall, task: Task) -> bool:
+    try:
+        return bool(task.tools) and validate_call(call, task.tools)[0] is not None
+    except DataError as e:
+        raise RuleError(str(e)) from None
 
 
 def _value(value: JSON, scene: Scene) -> Any:
@@ -261,6 +275,10 @@ def _equal(a: Any, b: Any) -> bool:
     if a is MISSING or b is MISSING:
         return False
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def _equal_any(a: Any, values: Sequence[Any]) -> bool:
+    return any(_equal(a, v) for v in values)
 
 
 def _same(a: ToolCall, b: ToolCall) -> bool:

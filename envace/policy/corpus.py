@@ -90,9 +90,11 @@ class Teacher:
 
 def faulty_call(rng: random.Random, task: Task) -> ToolCall | None:
     """A call a weak agent might make: an id without its mark, an id that does not exist, a rushed change."""
-    if not task.records:
+    offered = {t["function"]["name"] for t in task.tools}
+    known = [r for r in task.records if r.call.name in offered]
+    if not known:
         return None
-    base = rng.choice(task.records).call
+    base = rng.choice(known).call
     names = [
         name for name, value in base.arguments.items() if name.endswith("_id") and isinstance(value, str)
     ]

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import difflib
+import importlib
 import json
 import re
 import sys
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from envace import worlds
 from envace.chat.renderer import ByteRenderer, Renderer
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
@@ -37,9 +39,10 @@ examples:
   python -m envace.rollout --task desk-held-3 --policy models/start --source environment
   python -m envace.rollout --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B --max-tokens 2048
 
-Desk tasks (desk-train-K, desk-held-K) are made on the fly while no data is staged.
+Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
-DESK_ID = re.compile(r"desk-(train|held|warm)-(\d{1,6})")
+MADE_ID = re.compile(r"(?:desk-(train|held|unseen|warm)|files-held)-(\d{1,6})")
+EXPERTS = {"desk": "envace.desk.expert", "files": "envace.files.expert"}  # kind of world -> its ExpertPolicy
 SOURCES = get_args(get_type_hints(Method)["source"])
 Chosen = tuple[Policy, Renderer, RolloutParams]
 
@@ -48,6 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     args = _arguments(argv)
     with boundary("rollout"):
         params = load(args.params)
+        worlds.load(params.rollout.worlds)
         if args.list:
             _list(Path(args.data), params)
             return
@@ -125,12 +129,14 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
     limit, and the expert is short.
     """
     if args.policy == "expert":
-        if task.source != "desk":
-            raise DataError(f"the expert plays desk tasks only; {task.id} comes from {task.source}")
-        from envace.desk.expert import ExpertPolicy
-
+        kind = worlds.kind_of(task)
+        if kind not in EXPERTS:
+            raise DataError(
+                f"the expert plays tasks of these worlds only: {', '.join(EXPERTS)}; {task.id} has {kind or 'none'}"
+            )
+        expert = importlib.import_module(EXPERTS[kind]).ExpertPolicy
         renderer = ByteRenderer()
-        yield ExpertPolicy(task, renderer), renderer, _wide(params.rollout, 100_000)
+        yield expert(task, renderer), renderer, _wide(params.rollout, 100_000)
     elif args.policy.startswith(("http://", "https://")):
         from envace.rollout.endpoint import EndpointPolicy
 
@@ -153,18 +159,18 @@ def _wide(rollout: RolloutParams, response: int) -> RolloutParams:
 
 
 def find_task(task_id: str, data: Path, params: Params) -> Task:
-    """From the staged file; desk tasks are generated while that file does not exist. Raises DataError."""
+    """From the staged file, or the splits beside it; made on the fly while there is none. Raises DataError."""
     if data.exists():
-        tasks = _staged(data)
-        found = next((t for t in tasks if t.id == task_id), None)
+        files = [data, *sorted(f for f in data.parent.glob("*.parquet") if f != data)]
+        found = next((t for f in files for t in _staged(f) if t.id == task_id), None)
         if found is None:
-            near = difflib.get_close_matches(task_id, [t.id for t in tasks], n=1)
+            near = difflib.get_close_matches(task_id, [t.id for t in _staged(data)], n=1)
             raise DataError(
                 f"{data} holds no task {task_id!r}" + (f"; did you mean {near[0]!r}?" if near else "")
             )
         return found
-    if match := DESK_ID.fullmatch(task_id):
-        return _generate(params, match[1], int(match[2]) + 1)[-1]
+    if match := MADE_ID.fullmatch(task_id):
+        return _generate(params, match[1] or "files", int(match[2]) + 1)[-1]
     raise DataError(
         f"{data} does not exist, and {task_id!r} is no desk task such as desk-held-3; stage the data first"
     )
@@ -187,6 +193,10 @@ def _staged(data: Path) -> list[Task]:
 
 
 def _generate(params: Params, split: str, n: int) -> list[Task]:
+    if split == "files":
+        from envace.files.tasks import generate as files
+
+        return files(params.desk.seed, n)
     from envace.desk.tasks import generate
 
     return generate(params.desk.seed, split, n)

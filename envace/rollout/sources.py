@@ -35,6 +35,7 @@ from envace.types import (
     ToolCall,
     replace,
 )
+from envace.worlds import make_world
 
 BROKEN = {"error": "the tool gave no usable response"}
 NO_RECORD = {"error": "no recorded response"}
@@ -190,9 +191,7 @@ def make_source(
         return RecordedSource(task)
     if task.world is None:
         raise DataError(f"task {task.id} has no executable world; use the source rehearse or recorded")
-    from envace.desk.world import World
-
-    return EnvironmentSource(World.from_task(task))
+    return EnvironmentSource(make_world(task))
 
 
 def _generation(

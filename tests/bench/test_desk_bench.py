@@ -138,6 +138,11 @@ def test_a_task_without_a_world_is_refused_before_anything_runs():
         play(DoNothingPolicy(RENDERER), tasks=[replace(some_tasks()[0], world=None)])
 
 
+def test_a_world_of_an_unknown_kind_is_refused_before_anything_runs():
+    with pytest.raises(DataError, match="no world of kind 'mars'; known: desk, files"):
+        play(DoNothingPolicy(RENDERER), tasks=[replace(some_tasks()[0], world={"kind": "mars"})])
+
+
 @pytest.mark.parametrize("stop", sorted(NOT_THE_POLICY))
 def test_stops_outside_the_policy_are_infrastructure_failures(stop: StopReason):
     _, (episode, *_) = play(DoNothingPolicy(RENDERER))

@@ -8,10 +8,11 @@ import pytest
 from test_cm2_rows import foreign_row
 
 from envace.data.__main__ import main
-from envace.data.stage import stage
+from envace.data.stage import _split, stage
 from envace.data.store import SCHEMA, read_rows, read_tasks, write_rows, write_tasks
 from envace.desk.tasks import generate
 from envace.errors import DataError, EnvironmentUnready
+from envace.files.tasks import generate as files
 from envace.params import parse
 
 DESK = {"desk": {"train_tasks": 8, "held_tasks": 4}}
@@ -46,6 +47,34 @@ def test_desk_rows_are_staged_as_the_generator_gave_them(tmp_path):
         "rejects.jsonl",
         "manifest.json",
     }
+
+
+def test_other_splits_are_staged_where_they_are_asked_for_and_go_when_they_are_not(tmp_path):
+    manifest = stage(parse({"desk": {**DESK["desk"], "files_tasks": 5}}), tmp_path)
+    assert read_tasks(tmp_path / "files.parquet") == files(7, 5)
+    assert read_tasks(tmp_path / "held.parquet") == generate(7, "held", 4)
+    counts = manifest["counts"]
+    assert (counts["train"], counts["held"], counts["files"], counts["kept"]) == (8, 4, 5, 17)
+    assert manifest["outputs"]["files.parquet"]["rows"] == 5 and "unseen" not in counts
+    again = stage(parse(DESK), tmp_path)
+    assert not (tmp_path / "files.parquet").exists() and "files.parquet" not in again["outputs"]
+
+
+def test_unseen_combinations_are_a_split_of_their_own(tmp_path):
+    manifest = stage(parse({"desk": {**DESK["desk"], "unseen_tasks": 3}}), tmp_path)
+    assert read_tasks(tmp_path / "unseen.parquet") == generate(7, "unseen", 3)
+    assert manifest["counts"]["unseen"] == 3
+
+
+def test_a_named_split_keeps_its_rows_and_may_not_come_out_empty():
+    rows = [(name, {"uuid": f"{name}-{k}"}) for name in ("train", "held", "files") for k in range(3)]
+    names = ("train", "held", "files")
+    splits = _split(rows, names, parse({}))
+    assert {name: [r["uuid"][:-2] for r in kept] for name, kept in splits.items()} == {
+        n: [n] * 3 for n in names
+    }
+    with pytest.raises(DataError, match="no usable row .* for the split held"):
+        _split([r for r in rows if r[0] != "held"], names, parse({}))
 
 
 def test_the_same_seed_gives_the_same_bytes_another_seed_others(tmp_path):

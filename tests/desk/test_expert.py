@@ -6,12 +6,22 @@ import random
 
 import pytest
 
+from envace.bench.committed import (
+    committed,
+    end_state,
+    floor_policies,
+    floor_scores,
+    floors,
+    mean_scores,
+    true_episode,
+)
 from envace.chat.renderer import ByteRenderer
 from envace.desk.agents import DoNothingPolicy, RandomPolicy
-from envace.desk.expert import ExpertPolicy, end_state, next_step
-from envace.desk.score import committed, floors, mean_score, true_episode
-from envace.desk.tasks import generate
-from envace.desk.world import STATUSES, World, same_state
+from envace.desk.expert import ExpertPolicy, next_step
+from envace.desk.goals import CREDITS, SEATS, TOTALS
+from envace.desk.tasks import SPLITS, generate
+from envace.desk.tools import CITIES, DAYS, SPECS, STATES
+from envace.desk.world import World
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
 from envace.judge.rules import judge_item
@@ -21,8 +31,9 @@ from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Answer, Message, StopReason, ToolCall, replace
+from envace.worlds import same_state
 
-TASKS = [*generate(7, "train", 200), *generate(7, "held", 60), *generate(7, "warm", 60)]
+TASKS = [task for split in SPLITS for task in generate(7, split, 90)]
 
 
 def test_the_expert_scores_one_in_the_true_world_on_every_task():
@@ -65,23 +76,20 @@ def test_an_expert_that_rehearses_truthfully_scores_one_in_rehearsal_and_commits
 
 def lie(rng, call):
     """A response of the right shape that owes nothing to the database."""
+    spec = SPECS[call.name]
     if rng.random() < 0.2:
-        return {"error": rng.choice(["order not found", "closed today"])}
-    if call.name == "get_account":
-        return {"account_id": call.arguments["account_id"], "order": "#ghost", "credit": rng.randrange(99)}
-    if call.name == "get_order":
-        return {
-            "order_id": call.arguments["order_id"],
-            "status": rng.choice(STATUSES),
-            "total": rng.randrange(200),
-            "city": "oslo",
-        }
-    return {
-        "order_id": call.arguments["order_id"],
-        "status": "cancelled",
-        "refund": rng.randrange(99),
-        "city": call.arguments.get("city"),
+        return {"error": rng.choice([f"{spec.kind} not found", "no delivery there", "gone fishing"])}
+    invented = {
+        "status": rng.choice(STATES[spec.kind]), "state": rng.choice(STATES["account"]), "total": rng.choice(TOTALS),
+        "city": rng.choice(CITIES), "credit": rng.choice(CREDITS), "order": "#ghost", "booking": "#phantom",
+        "day": rng.choice(DAYS[:-1]), "seats": rng.choice(SEATS),
+    }  # fmt: skip
+    fields = {
+        "order": "status total city",
+        "account": "state credit order booking",
+        "booking": "status day seats",
     }
+    return {**call.arguments, **{f: invented[f] for f in fields[spec.kind].split()}}
 
 
 def play_on_lies(task, seed):
@@ -117,11 +125,13 @@ def test_right_acting_on_a_wrong_rehearsal_loses_the_grounding_item_only():
 
 
 def test_floors_are_low_and_reproducible():
-    tasks = TASKS[:80]
-    assert floors(tasks, 3) == floors(tasks, 3)
-    success, checklist = floors(tasks, 3), floors(tasks, 3, "checklist")
+    tasks = generate(7, "held", 120)
+    scores = floor_scores(tasks, 3, floor_policies(tasks, 3))
+    assert scores == floor_scores(tasks, 3, floor_policies(tasks, 3))
+    success = {name: s["success"] for name, s in scores.items()}
     assert success["do_nothing"] == 0 and success["random"] < 0.05
-    assert checklist["do_nothing"] == 0 and 0 < checklist["random"] < 0.2
+    assert success["always_refuse"] <= success["blind"] <= 0.2
+    assert scores["do_nothing"]["checklist"] == 0 and 0 < scores["random"]["checklist"] < 0.2
 
 
 def test_floors_also_work_inside_an_event_loop():
@@ -142,7 +152,7 @@ def test_scripted_agents_answer_by_request_not_by_arrival():
 
     one, two = asyncio.run(both())
     assert [e.messages for e in one] == [e.messages for e in two]
-    assert asyncio.run(mean_score(DoNothingPolicy(), tasks, 0)) == 0
+    assert asyncio.run(mean_scores(DoNothingPolicy(), tasks, 0))["success"] == 0
 
 
 def pending(task):
@@ -152,7 +162,7 @@ def pending(task):
 
 
 def test_success_needs_the_end_state_of_the_expert():
-    task = next(t for t in TASKS if t.tags == ("status",) and pending(t))
+    task = next(t for t in TASKS if set(t.tags) == {"look", "ok", "1_turns"} and pending(t))
     episode = asyncio.run(true_episode(task, ExpertPolicy(task), 0))
     assert same_state(end_state(task), World.from_task(task)) and committed(task, episode)["success"] == 1
     meddling = ToolCall(name="change_address", arguments={"order_id": pending(task), "city": "rome"})

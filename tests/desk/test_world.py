@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envace.desk.tasks import generate
-from envace.desk.world import TOOLS, World
+from envace.desk.tools import SPECS, TOOLS, WRITES
+from envace.desk.world import RULES, World
 from envace.errors import DataError
 from envace.types import Record, Source, ToolCall
 
@@ -15,7 +16,15 @@ DB = {
         "#dune": {"status": "delivered", "total": 95, "city": "rome"},
         "#iris": {"status": "delivered", "total": 80, "city": "lima"},
     },
-    "accounts": {"#wolf": {"order": "#kite", "credit": 15}},
+    "accounts": {
+        "#wolf": {"state": "locked", "credit": 15, "order": "#kite", "booking": "#ruby"},
+        "#bear": {"state": "open", "credit": 5, "order": "#dune", "booking": "#opal"},
+        "#lynx": {"state": "open", "credit": 0, "order": "#dune", "booking": "#opal"},
+    },
+    "bookings": {
+        "#ruby": {"status": "held", "day": "mon", "seats": 2},
+        "#opal": {"status": "confirmed", "day": "tue", "seats": 4},
+    },
 }
 
 
@@ -32,22 +41,34 @@ def test_lookups_show_the_row():
         "city": "oslo",
     }
     answer = ask(world, "get_account", account_id="#wolf")
-    assert answer.content == {"account_id": "#wolf", "order": "#kite", "credit": 15}
+    assert answer.content == {"account_id": "#wolf", **DB["accounts"]["#wolf"]}
     assert answer.source is Source.ENVIRONMENT and not answer.error
 
 
-def test_changes_are_seen_by_later_calls_and_never_by_another_world():
-    world = World(DB)
-    assert ask(world, "change_address", order_id="#kite", city="lima").content == {
-        "order_id": "#kite",
-        "city": "lima",
-    }
-    assert ask(world, "cancel_order", order_id="#kite").content == {
-        "order_id": "#kite",
-        "status": "cancelled",
-    }
-    assert ask(world, "refund_order", order_id="#iris").content == {"order_id": "#iris", "refund": 80}
-    assert world.state()["orders"]["#kite"] == {"status": "cancelled", "total": 40, "city": "lima"}
+@pytest.mark.parametrize(
+    ("name", "arguments", "told", "row"),
+    [
+        (
+            "cancel_order",
+            {"order_id": "#kite"},
+            {"status": "cancelled", "refund": 40},
+            {"status": "cancelled"},
+        ),
+        ("refund_order", {"order_id": "#iris"}, {"status": "refunded", "refund": 80}, {"status": "refunded"}),
+        ("change_address", {"order_id": "#kite", "city": "lima"}, {"city": "lima"}, {"city": "lima"}),
+        ("unlock_account", {"account_id": "#wolf"}, {"state": "open"}, {"state": "open"}),
+        ("close_account", {"account_id": "#lynx"}, {"state": "closed"}, {"state": "closed"}),
+        ("confirm_booking", {"booking_id": "#ruby"}, {"status": "confirmed"}, {"status": "confirmed"}),
+        ("cancel_booking", {"booking_id": "#opal"}, {"status": "cancelled"}, {"status": "cancelled"}),
+        ("move_booking", {"booking_id": "#opal", "day": "fri"}, {"day": "fri"}, {"day": "fri"}),
+        ("set_seats", {"booking_id": "#opal", "seats": 6}, {"seats": 6}, {"seats": 6}),
+    ],
+)
+def test_a_change_is_told_and_seen_by_later_calls_and_never_by_another_world(name, arguments, told, row):
+    world, spec = World(DB), SPECS[name]
+    key = arguments[spec.key]
+    assert ask(world, name, **arguments).content == {spec.key: key, **told}
+    assert world.state()[spec.table][key] == {**DB[spec.table][key], **row}
     assert World(DB).state() == DB
 
 
@@ -63,6 +84,17 @@ def test_changes_are_seen_by_later_calls_and_never_by_another_world():
         ("refund_order", {"order_id": "#dune"}, "total is over 80"),
         ("change_address", {"order_id": "#kite", "city": "mars"}, "no delivery there"),
         ("change_address", {"order_id": "#kite"}, "bad arguments"),
+        ("get_booking", {"booking_id": "#topaz"}, "booking not found"),
+        ("unlock_account", {"account_id": "#bear"}, "account is not locked"),
+        ("close_account", {"account_id": "#wolf"}, "account is not open"),
+        ("close_account", {"account_id": "#bear"}, "credit is left"),
+        ("confirm_booking", {"booking_id": "#opal"}, "booking is not held"),
+        ("move_booking", {"booking_id": "#ruby", "day": "fri"}, "booking is not confirmed"),
+        ("move_booking", {"booking_id": "#opal", "day": "sun"}, "closed that day"),
+        ("move_booking", {"booking_id": "#opal", "day": "someday"}, "bad arguments"),
+        ("set_seats", {"booking_id": "#opal", "seats": 7}, "too many seats"),
+        ("set_seats", {"booking_id": "#opal", "seats": 0}, "bad arguments"),
+        ("set_seats", {"booking_id": "#opal", "seats": True}, "bad arguments"),
         ("get_order", {"order_id": "#kite", "extra": "x"}, "bad arguments"),
         ("get_order", {"order_id": 7}, "bad arguments"),
         ("drop_table", {}, "unknown tool"),
@@ -89,8 +121,9 @@ def test_no_argument_raises(name, arguments):
     assert isinstance(answer.content, dict)
 
 
-def test_at_least_five_tools_each_with_a_full_schema():
-    assert len(TOOLS) >= 5
+def test_twelve_tools_over_three_kinds_each_with_a_full_schema():
+    assert len(TOOLS) == 12 and {s.kind for s in SPECS.values()} == {"order", "account", "booking"}
+    assert set(RULES) == set(WRITES)
     for tool in TOOLS:
         parameters = tool["function"]["parameters"]
         assert (
@@ -107,7 +140,7 @@ def test_broken_databases_are_refused():
     with pytest.raises(DataError, match="orders"):
         World({"accounts": {}})
     with pytest.raises(DataError, match="total"):
-        World({"orders": {"#kite": {"status": "pending", "city": "oslo"}}, "accounts": {}})
+        World({"orders": {"#kite": {"status": "pending", "city": "oslo"}}, "accounts": {}, "bookings": {}})
     bad = Record(
         turn=0, call=ToolCall(name="get_order", arguments={}), result={"order_id": "#kite", "status": 1}
     )

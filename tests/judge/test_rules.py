@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envace import worlds
+from envace.errors import DataError
 from envace.judge.rules import KINDS, judge_item
-from envace.types import Answer, Item, Message, Record, Task, ToolCall
+from envace.types import Answer, Item, Message, Observation, Record, Source, Task, ToolCall
 
 KITE = {"user": "kite", "prefix": "#"}
 LOOK = {"tool": "get_order", "args": {"order_id": KITE}}
@@ -47,11 +49,13 @@ RECORDS = (
 )
 
 
-def judge(rule, turn=0, talk=TALK, records=RECORDS):
+def judge(rule, turn=0, talk=TALK, records=RECORDS, tools=()):
     item = Item(
         id="C0", question="?", pass_condition="!", focus_on="assistant.tool_calls", weight=1.0, rule=rule
     )
-    task = Task(id="t", prefix=(), tools=(), checklist=((item,), (item,)), records=records, source="test")
+    task = Task(
+        id="t", prefix=(), tools=tuple(tools), checklist=((item,), (item,)), records=records, source="test"
+    )
     return judge_item(item, task, turn, talk)
 
 
@@ -152,23 +156,103 @@ def test_grounded_holds_responses_to_the_records_so_far():
     assert not holds({"kind": "grounded"}, talk=[TALK[0], TALK[5]]), "no response, nothing grounded"
 
 
-def test_grounded_in_the_desk_follows_its_rules_where_no_record_is():
-    desk = {"kind": "grounded", "world": "desk"}
-    assert holds(desk) and holds(desk, turn=1)
-    stale = [*TALK[:5], said("assistant", calls=[GET]), shown(ROW), TALK[5]]
-    fresh = [*TALK[:5], said("assistant", calls=[GET]), shown({**ROW, "status": "cancelled"}), TALK[5]]
-    assert not holds(desk, talk=stale) and holds(desk, talk=fresh)
-    assert not holds(desk, turn=1, talk=[*TALK[:8], shown({"error": "nope"}, turn=1), TALK[9]])
+class Counter:
+    """Orders that can be looked up and cancelled; rebuilt from look-ups."""
+
+    MALFORMED = ("bad arguments",)
+
+    def __init__(self, orders):
+        self.orders = orders
+
+    @classmethod
+    def from_task(cls, task):
+        return cls({})
+
+    @classmethod
+    def from_records(cls, records):
+        rows = {r.call.arguments["order_id"]: dict(r.result) for r in records if r.call.name == "get_order"}
+        if any(row.get("status") == 5 for row in rows.values()):
+            raise DataError("a status must be text")
+        return cls(rows)
+
+    def state(self):
+        return self.orders
+
+    def call(self, call):
+        row = self.orders.get(call.arguments.get("order_id"))
+        if set(call.arguments) != {"order_id"}:
+            content = {"error": "bad arguments"}
+        elif row is None:
+            content = {"error": "order not found"}
+        elif call.name == "cancel_order":
+            row["status"] = "cancelled"
+            content = {"order_id": row["order_id"], "status": "cancelled"}
+        else:
+            content = dict(row)
+        return Observation(content=content, source=Source.ENVIRONMENT, error="error" in content)
 
 
-def test_a_validators_own_words_for_a_malformed_call_are_no_fabrication():
+@pytest.fixture
+def counter(monkeypatch):
+    monkeypatch.setattr(worlds, "_users", {"counter": Counter})
+    return {"kind": "grounded", "world": "counter"}
+
+
+def test_grounded_in_a_world_follows_its_rules_where_no_record_is(counter):
+    assert holds(counter) and holds(counter, turn=1)
+    assert not holds(counter, turn=1, talk=[*TALK[:8], shown({"error": "nope"}, turn=1), TALK[9]])
+    assert not holds(counter, talk=[TALK[0], TALK[5]]), "no response, nothing grounded"
+
+
+AGAIN = [*TALK[:5], said("assistant", calls=[GET])]  # the same look-up, after the order was cancelled
+STALE = [*AGAIN, shown(ROW), TALK[5]]
+FRESH = [*AGAIN, shown({**ROW, "status": "cancelled"}), TALK[5]]
+
+
+def test_a_change_makes_the_record_stale_where_a_world_decides(counter):
+    records = {**counter, "part": "records"}
+    assert holds(counter, talk=FRESH) and holds(records, talk=FRESH)
+    assert not holds(counter, talk=STALE) and not holds(records, talk=STALE)
+    assert holds({"kind": "grounded"}, talk=STALE) and not holds({"kind": "grounded"}, talk=FRESH)
+
+
+def test_a_part_judges_the_calls_that_match_a_record_or_those_that_match_none(counter):
+    records, rules = {**counter, "part": "records"}, {**counter, "part": "rules"}
+    wrong_record = [*TALK[:2], shown({**ROW, "total": 9}), *TALK[3:]]
+    assert not holds(records, talk=wrong_record) and holds(rules, talk=wrong_record)
+    wrong_rule = [*TALK[:4], shown({"error": "closed today"}), TALK[5]]  # its record is of a later turn
+    assert holds(records, talk=wrong_rule) and not holds(rules, talk=wrong_rule)
+    assert holds(records, turn=1) and holds(rules, turn=1), "no record of #dune: nothing to violate"
+    assert holds(rules, talk=[*TALK[:3], TALK[5]]), "only a recorded call: nothing to violate"
+    for part in (records, rules):
+        assert not holds(part, talk=[TALK[0], TALK[5]]), "no response at all"
+
+
+def test_a_call_the_schema_forbids_is_refused_in_any_words_and_changes_nothing(counter):
+    body = {"type": "object", "properties": {"order_id": {"type": "string", "maxLength": 5}}}
+    tools = [{"type": "function", "function": {"name": "get_order", "parameters": body}}]
+    refused = [*TALK[:4], shown({"error": "no tool cancel_order"})]  # not on offer
+    talk = [*refused, said("assistant", calls=[GET]), shown(ROW), TALK[5]]
+    assert holds(counter, talk=talk, tools=tools)
+    assert not holds(counter, talk=FRESH, tools=tools), "a call that is not on offer was answered"
+
+
+def test_a_validators_own_words_for_a_malformed_call_are_no_fabrication(counter):
     talk = [
         TALK[0],
         said("assistant", calls=[call("get_order", id="#kite")]),
         shown({"error": "arguments: id is not allowed"}),
     ]
-    assert holds({"kind": "grounded", "world": "desk"}, talk=talk)
-    assert not holds({"kind": "grounded", "world": "desk"}, talk=[*talk[:2], shown({"ok": True})])
+    assert holds(counter, talk=talk)
+    assert not holds(counter, talk=[*talk[:2], shown({"ok": True})])
+
+
+def test_a_world_that_cannot_be_rebuilt_leaves_grounding_unscored(counter, monkeypatch):
+    bad = (Record(turn=0, call=GET, result={"order_id": "#kite", "status": 5}),)
+    assert "a status must be text" in judge(counter, records=bad).reason
+    monkeypatch.delattr(Counter, "from_records")
+    verdict = judge(counter)
+    assert verdict.answer is Answer.UNSCORED and "has no from_records" in verdict.reason
 
 
 def test_responses_that_are_not_json_or_too_few_do_not_raise():
@@ -197,6 +281,9 @@ def test_responses_that_are_not_json_or_too_few_do_not_raise():
         {"kind": "if_observed", **LOOK, "cases": [{"where": {"a": {"below": 3}}, "then": {"kind": "says"}}]},
         {"kind": "if_observed", **LOOK, "cases": [], "else": {"kind": "nonsense"}},
         {"kind": "grounded", "world": "mars"},
+        {"kind": "grounded", "world": ["desk"]},
+        {"kind": "grounded", "world": "desk", "part": "all"},
+        {"kind": "grounded", "part": "records"},
         {"kind": "called", "tool": "get_order", "args": {"order_id": {"user": "zebra"}}},
     ],
 )
@@ -211,11 +298,6 @@ def test_a_missing_rule_and_a_bottomless_one_are_unscored():
     for _ in range(5000):
         deep = {"kind": "all", "rules": [deep]}
     assert "deep" in judge(deep).reason
-
-
-def test_records_that_make_no_desk_leave_grounding_unscored():
-    bad = (Record(turn=0, call=GET, result={"order_id": "#kite", "status": 5}),)
-    assert judge({"kind": "grounded", "world": "desk"}, records=bad).answer is Answer.UNSCORED
 
 
 json_values = st.recursive(

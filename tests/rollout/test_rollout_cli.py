@@ -8,7 +8,11 @@ import sys
 import pytest
 from rollout_kit import TASK, call, play, two_roles
 
-from envace.rollout.__main__ import main
+from envace.data.store import write_tasks
+from envace.errors import DataError
+from envace.files.tasks import generate as files
+from envace.params import parse
+from envace.rollout.__main__ import find_task, main
 from envace.rollout.show import Printer, printable, wants_colour
 
 HEAVY = ("torch", "transformers", "ray", "verl", "dvc", "prefect", "mlflow")
@@ -34,6 +38,20 @@ def test_every_source_plays(source, capsys):
     assert bool(episode["real_calls"]) == (source == "environment")
 
 
+def test_the_second_world_plays_too(capsys):
+    main(["--task", "files-held-3", "--source", "environment", "--json", *NOWHERE])
+    assert json.loads(capsys.readouterr().out)["reward"] == 1.0
+
+
+def test_a_task_is_found_in_any_split_beside_the_file(tmp_path):
+    params = parse({})
+    write_tasks(tmp_path / "held.parquet", files(1, 3)[:1])
+    write_tasks(tmp_path / "files.parquet", files(1, 3)[1:])
+    assert find_task("files-held-2", tmp_path / "held.parquet", params) == files(1, 3)[2]
+    with pytest.raises(DataError, match="did you mean 'files-held-0'"):
+        find_task("files-held-9", tmp_path / "held.parquet", params)
+
+
 def test_list(capsys):
     main(["--list", *NOWHERE])
     assert capsys.readouterr().out.startswith("desk-held-0")
@@ -46,6 +64,7 @@ def test_list(capsys):
         (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', a URL nor a folder"),
         (["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", *NOWHERE], "say with --model"),
         (["--task", "desk-held-1", "--params", "nowhere.yaml"], "nowhere.yaml does not exist"),
+        (["--task", "files-held-x", *NOWHERE], "'files-held-x' is no desk task"),
     ],
 )
 def test_a_users_mistake_is_one_sentence(argv, words, capsys):

@@ -1,0 +1,58 @@
+"""Benchmarks by name: each plays its own staged split with the same code."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from envace.data.stage import stage
+from envace.errors import DataError, UserError
+from envace.files.expert import ExpertPolicy
+from envace.files.tasks import generate
+from envace.params import parse
+from envace.types import PolicyRef
+from tasks import evaluation
+from tasks.serving import Served
+
+PARAMS = parse(
+    {
+        "desk": {"train_tasks": 4, "held_tasks": 2, "files_tasks": 4},
+        "rollout": {"prompt_tokens": 60000, "response_tokens": 4000},
+        "eval": {"trials": 2},
+        "report": {"bootstrap": 100},
+    }
+)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    stage(PARAMS, tmp_path / "data/staged")
+    policy = ExpertPolicy(generate(7, 4))
+    served = Served(
+        policy=policy, renderer=policy.renderer, ref=PolicyRef(kind="tiny", uri="models/start", hash="h")
+    )
+    monkeypatch.setattr(evaluation, "open_policy", lambda run, name: served)
+    return SimpleNamespace(params=PARAMS, path=tmp_path.joinpath, say=lambda text: None)
+
+
+def test_the_files_benchmark_plays_the_files_split_with_its_floors(run):
+    outcome = evaluation.play_benchmark.fn(run, "start", "files")
+    head = outcome.scores[0]
+    assert (head.benchmark, head.metric, head.score, head.n_tasks, head.n_trials) == (
+        "files",
+        "success",
+        1.0,
+        4,
+        2,
+    )
+    assert {s.task for s in outcome.samples} == {f"files-held-{k}" for k in range(4)}
+    assert head.floors == {"do_nothing": 0.0, "random": 0.0} and head.data_hash
+
+
+def test_a_benchmark_whose_split_was_not_staged_names_the_parameter(run):
+    with pytest.raises(DataError, match="unseen.parquet does not exist: desk.unseen_tasks is 0"):
+        evaluation.play_benchmark.fn(run, "start", "desk-unseen")
+
+
+def test_a_benchmark_without_an_adapter_names_those_that_have_one(run):
+    with pytest.raises(UserError, match="tau2 has no adapter here yet; available: desk, desk-unseen, files"):
+        evaluation.play_benchmark.fn(run, "start", "tau2")
