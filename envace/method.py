@@ -45,6 +45,12 @@ class Method:
     empty_penalty: float = 0.0  # subtracted from the reward of rows with empty text
     loss_weight: Literal["generation", "token"] = "token"  # every generation equal, or every token equal
     kl: float = 0.0  # coefficient of the KL loss to the start weights; 0 makes no reference model
+    grounding: Literal["keep", "drop"] = (
+        "keep"  # in training: checklist items on tool responses count, or are taken out
+    )
+    reward: Literal["judged", "zero", "shuffled"] = (
+        "judged"  # what is trained on: the judge's reward, or a control that says nothing of the episode
+    )
 
 
 AUTHORS = Method(

@@ -24,6 +24,7 @@ from envace.engine.overrides import AGENT_LOOP
 from envace.engine.progress import beat
 from envace.engine.runfile import RunFile, current
 from envace.judge import make_judge
+from envace.judge.checklist import training_task
 from envace.learn.rows import rows_from_episode
 from envace.method import Method
 from envace.rollout.episode import run_episode
@@ -31,6 +32,7 @@ from envace.rollout.policy import Completion, GenerationRequest
 from envace.rollout.prompts import PromptSet, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json
+from envace.worlds import load as load_worlds
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Setup:
 @lru_cache(maxsize=1)
 def setup() -> Setup:
     run = current()
+    load_worlds(run.params.rollout.worlds)
     return Setup(
         run,
         run.params.resolved_method(run.arm),
@@ -104,7 +107,7 @@ class EpisodeLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         s, step, member = setup(), int(kwargs["global_steps"]), int(kwargs["session_id"])
         params, group = s.run.params, str(kwargs["uid"])
-        task = tasks_of(s.run.tasks_file)[int(kwargs["index"])]
+        task = training_task(tasks_of(s.run.tasks_file)[int(kwargs["index"])], s.method)
         renderer = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
         policy = ServerPolicy(self.server_manager, renderer, Path(s.run.work))
         episode = await run_episode(

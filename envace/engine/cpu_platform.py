@@ -20,6 +20,11 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 CPU = torch.device("cpu")
 
 
+def cores(processes: int = 1) -> int:
+    """Cores each of so many processes may compute on at the same time, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Device housekeeping that a CPU does not need."""
 

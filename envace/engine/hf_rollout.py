@@ -17,9 +17,15 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from envace.engine.cpu_platform import cores
 from envace.engine.runfile import current
+from envace.params import EngineParams
 from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
 from envace.types import Sampling
+
+WINDOW_S = (
+    0.03  # the episodes that were answered together ask again within about this long, one after another
+)
 
 
 class HFServer:
@@ -29,7 +35,8 @@ class HFServer:
         from transformers import AutoModelForCausalLM
         from verl.utils.config import omega_conf_to_dataclass
 
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+        engine = current().params.engine
+        torch.set_num_threads(cores(engine.gpus_per_node))  # nothing else computes while a batch is decoded
         self.config, self.model_config = config, omega_conf_to_dataclass(model_config)
         model = AutoModelForCausalLM.from_pretrained(
             self.model_config.local_path, dtype=torch.float32, attn_implementation="sdpa"
@@ -39,10 +46,11 @@ class HFServer:
             model,
             end if isinstance(end, list) else [end],
             self.model_config.tokenizer.pad_token_id,
-            max_batch=current().params.engine.concurrency,
+            max_batch=engine.concurrency,
             seed=config.seed + rank,
         )
-        self.batcher = AsyncBatcher(self.generator)
+        self.batcher = AsyncBatcher(self.generator, window_s=WINDOW_S)
+        self.jobs = 0
 
     async def ready(self) -> str:
         return f"hf:{os.getpid()}"
@@ -58,6 +66,7 @@ class HFServer:
             max_tokens=max(1, min(sampling_params.get("max_tokens") or self.config.response_length, room)),
             seed=sampling_params.get("seed"),
         )
+        self.jobs += 1
         result = await self.batcher.submit(Job(prompt_ids=tuple(prompt_ids), sampling=sampling))
         return TokenOutput(
             token_ids=list(result.output_ids),
@@ -68,6 +77,10 @@ class HFServer:
 
     async def update_weights(self, state: dict[str, torch.Tensor], step: int | None) -> None:
         self.generator.load_state_dict(state, step)
+
+    async def stats(self) -> dict[str, float]:
+        """What was done since the server started: jobs, batches, tokens_in, tokens_out, seconds of decoding."""
+        return {"jobs": self.jobs, **self.generator.counters}
 
     async def set_global_steps(self, step: int) -> None:
         self.generator.version = step
@@ -123,3 +136,9 @@ class HFAdapter(BaseRollout):
 
 def server_name(replica: int) -> str:
     return f"hf_server_{replica}"
+
+
+def server_stats(engine: EngineParams) -> list[dict[str, float]]:
+    """`HFServer.stats` of every server of the run."""
+    replicas = engine.nodes * engine.gpus_per_node // engine.tensor_parallel
+    return ray.get([ray.get_actor(server_name(k)).stats.remote() for k in range(replicas)])

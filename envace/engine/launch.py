@@ -24,8 +24,10 @@ from envace.engine.overrides import interpreter, trainer_env, verl_overrides
 from envace.engine.progress import Progress, follow, last_beat, line, read_steps
 from envace.engine.runfile import RunFile
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
+from envace.judge.checklist import training_task
 from envace.params import Params, to_dict
 from envace.policy.card import read_card
+from envace.worlds import load as load_worlds
 
 OnProgress = Callable[[Progress], None]
 
@@ -77,7 +79,7 @@ def train(
     resumed = _ready(work, steps)
     if resumed == steps:
         return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=0.0, ran=False)
-    _check_tasks(params, tasks_file)
+    _check_tasks(params, arm, tasks_file)
     run_file = work / "run.json"
     RunFile(
         params=params,
@@ -117,12 +119,18 @@ def _ready(work: Path, steps: int) -> int:
     return held
 
 
-def _check_tasks(params: Params, tasks_file: Path) -> None:
+def _check_tasks(params: Params, arm: str, tasks_file: Path) -> None:
+    """What would stop the episodes is found before verl is started."""
     from envace.data.store import read_tasks
 
-    n = len(read_tasks(tasks_file))
-    if n < params.train.prompts:
-        raise DataError(f"{tasks_file} holds {n} tasks, fewer than train.prompts = {params.train.prompts}")
+    load_worlds(params.rollout.worlds)
+    tasks, method = read_tasks(tasks_file), params.resolved_method(arm)
+    if len(tasks) < params.train.prompts:
+        raise DataError(
+            f"{tasks_file} holds {len(tasks)} tasks, fewer than train.prompts = {params.train.prompts}"
+        )
+    for task in tasks:
+        training_task(task, method)
 
 
 def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_progress: OnProgress) -> None:

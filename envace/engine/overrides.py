@@ -179,6 +179,10 @@ def _cpu(params: Params, work: str) -> dict[str, object]:
         f"+{MODEL}.override_config.attn_implementation": "sdpa",
         f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
         f"+{REF}.fsdp_config.mixed_precision.param_dtype": "fp32",
+        # The hf server samples from the trainer's very weights in the same precision, and one update a step means
+        # that the old policy is the sampling one: its log-probabilities need no second forward pass. That they
+        # agree is measured in each update (gap/probs_max).
+        "algorithm.rollout_correction.bypass_mode": True,
         f"{ROLLOUT}.dtype": "float32",
         f"{ROLLOUT}.enforce_eager": True,
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 16,

@@ -27,35 +27,21 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from envace.engine.dataset import step_indices
+from envace.engine.dataset import step_indices, tasks_of
 from envace.engine.overrides import ESTIMATOR, TRAINER
 from envace.engine.progress import Progress, append, emit, write_episodes
 from envace.engine.runfile import current
+from envace.engine.steps import seen_metrics, server_metrics, step_seconds, verl_metrics
 from envace.errors import UserError
+from envace.judge.checklist import training_task
 from envace.learn.advantage import role_advantages
-from envace.learn.metrics import step_metrics
+from envace.learn.collapse import collapse_metrics
+from envace.learn.metrics import rehearsed_success, step_metrics
+from envace.learn.rewards import trained_rewards
 from envace.types import Episode, Role, Row, from_json
+from envace.worlds import load as load_worlds
 
 POLL_S = 0.1  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
-
-# verl's metrics worth a curve, under our one-slash names
-VERL_METRICS = {
-    "actor/pg_loss": "loss/policy",
-    "actor/kl_loss": "loss/kl",
-    "actor/grad_norm": "loss/grad_norm",
-    "actor/entropy": "loss/entropy",
-    "actor/lr": "loss/lr",
-    "training/rollout_probs_diff_mean": "gap/probs_mean",
-    "training/rollout_probs_diff_max": "gap/probs_max",
-    "timing_s/step": "seconds/step",
-    "timing_s/gen": "seconds/rollout",
-    "timing_s/old_log_prob": "seconds/old_log_prob",
-    "timing_s/update_actor": "seconds/update",
-    "timing_s/update_weights": "seconds/sync",
-    "timing_s/save_checkpoint": "seconds/checkpoint",
-    "perf/max_memory_allocated_gb": "perf/memory_gb",
-    "perf/throughput": "perf/tokens_per_second",
-}
 
 
 class TooManyUnscored(UserError):
@@ -77,8 +63,12 @@ class RolewiseTrainer(PPOTrainerSync):
         self.run = current()
         self.work = Path(self.run.work)
         self.method = self.run.params.resolved_method(self.run.arm)
+        load_worlds(self.run.params.rollout.worlds)
+        self.tasks = {task.id: task for task in tasks_of(self.run.tasks_file)}
         self.began = time.time()
         self.first_step = 0
+        self.server_totals: list[dict[str, float]] = []
+        self.step_server: dict[str, float] = {}
 
     # --- what verl asks while it starts -----------------------------------------------------------------
 
@@ -99,12 +89,22 @@ class RolewiseTrainer(PPOTrainerSync):
     def on_train_begin(self) -> None:
         super().on_train_begin()
         self.first_step = self.global_steps  # 1 + the steps a checkpoint brought
-        self.began = time.time()
+        self.began = self.ended = time.time()
         self._emit("ready", self.global_steps - 1)
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        self.between = time.time() - self.ended
         self._emit("rollout", self.global_steps - 1)
+
+    def on_sample_end(self) -> None:
+        super().on_sample_end()
+        if self.run.params.engine.rollout == "hf":
+            from envace.engine.hf_rollout import server_stats
+
+            totals = server_stats(self.run.params.engine)
+            self.step_server = server_metrics(totals, self.server_totals)
+            self.server_totals = totals
 
     # --- one step ----------------------------------------------------------------------------------------
 
@@ -131,8 +131,17 @@ class RolewiseTrainer(PPOTrainerSync):
         trained = [
             not pad and not f["placeholder"] and bool(m.any()) for f, m, pad in zip(fields, masks, padding)
         ]
-        adv_R, found = role_advantages(
+        episodes = self._episodes(fields, padding)
+        reward_R = trained_rewards(
             [f["reward"] for f in fields],
+            [f["episode"] for f in fields],
+            {e.id: e.reward for e in episodes},
+            scheme=self.method.reward,
+            seed=self.run.seed,
+            step=self.global_steps,
+        )
+        adv_R, found = role_advantages(
+            reward_R,
             [f["group"] for f in fields],
             [f["role"] for f in fields],
             [f["episode"] for f in fields],
@@ -140,11 +149,11 @@ class RolewiseTrainer(PPOTrainerSync):
             lone=self.method.lone,
             trained_R=trained,
         )
-        episodes = self._episodes(fields, padding)
         rows = [
-            _light_row(f, int(m.sum()) if t else 0, a) for f, m, t, a in zip(fields, masks, trained, adv_R)
+            _light_row(f, int(m.sum()) if t else 0, r, a)
+            for f, m, t, r, a in zip(fields, masks, trained, reward_R, adv_R)
         ]
-        self.step_metrics = step_metrics(episodes, rows, found)
+        self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
         metrics.update(self.step_metrics)
         self._check_judge(episodes)
         nested = torch.nested.as_nested_tensor(
@@ -175,6 +184,14 @@ class RolewiseTrainer(PPOTrainerSync):
             )
         return [from_json(Episode, r) for r in records]
 
+    def _honesty(self, episodes: list[Episode]) -> dict[str, float]:
+        """Success on the policy's own terms, and whether its rehearsals still look like the world."""
+        played = {e.task_id: self.tasks[e.task_id] for e in episodes}
+        judged_by = {name: training_task(task, self.method) for name, task in played.items()}
+        success = rehearsed_success(episodes, judged_by)
+        own = {} if success is None else {"train/rehearsed_success": success}
+        return {**own, **collapse_metrics(episodes, played)}
+
     def _check_judge(self, episodes: list[Episode]) -> None:
         lost = [e for e in episodes if e.reward is None]
         limit = self.run.params.judge.max_unscored
@@ -203,10 +220,12 @@ class RolewiseTrainer(PPOTrainerSync):
             seed=actor.data_loader_seed,
             dataloader_kwargs={"shuffle": False},
             temperature=self.config.actor_rollout_ref.rollout.temperature,
+            skip_unmoved=not actor.use_kl_loss and actor.entropy_coeff == 0.0,  # read by the CPU engine
         )
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
-        metrics.update(reduce_metrics(output))
+        output = reduce_metrics(output)
+        metrics.update(output, **seen_metrics(output))
         return batch
 
     # --- what is remembered ----------------------------------------------------------------------------
@@ -214,9 +233,10 @@ class RolewiseTrainer(PPOTrainerSync):
     def _compute_metrics(
         self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
+        self.ended = time.time()
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        own = {ours: float(metrics[theirs]) for theirs, ours in VERL_METRICS.items() if theirs in metrics}
-        found = {**self.step_metrics, **own}
+        own = {**verl_metrics(metrics), **step_seconds(timing_raw), "seconds/between": self.between}
+        found = {**self.step_metrics, **self.step_server, **own}
         append(self.work / "metrics.jsonl", {"step": global_steps, **found})
         self._emit("step", global_steps, found)
         if global_steps >= self.total_training_steps:
@@ -228,9 +248,9 @@ class RolewiseTrainer(PPOTrainerSync):
         emit(self.work, Progress(phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta))
 
 
-def _light_row(fields: dict, tokens: int, advantage: float) -> Row:
+def _light_row(fields: dict, tokens: int, reward: float | None, advantage: float) -> Row:
     """A row as the metrics need it: who, which, how many trained tokens."""
     return Row(
         prompt_ids=(), response_ids=(), loss_mask=(1,) * tokens, logprobs=(), role=Role(fields["role"]), turn=fields["turn"],
-        group_id=fields["group"], episode_id=fields["episode"], reward=fields["reward"], advantage=float(advantage),
+        group_id=fields["group"], episode_id=fields["episode"], reward=reward, advantage=float(advantage),
     )  # fmt: skip

@@ -1,9 +1,10 @@
-"""Verdicts of a turn -> its reward; rewards of turns -> the episode's.
+"""Verdicts of a turn -> its reward; rewards of turns -> the episode's; and the checklist training is judged by.
 
 Flows in: the items of a turn and any number of verdicts on them. Flows out: `TurnScore`, then one number in
 [0, 1] an episode.
 Invariant: an item passes when any verdict on it is yes; a turn with an item nobody could judge has no reward
-at all, so that a broken judge can be told from a failed policy.
+at all, so that a broken judge can be told from a failed policy. Only `training_task` takes items away, and only
+training calls it: an evaluation is judged by the whole checklist.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envace.types import Answer, Item, Verdict
+from envace.errors import DataError
+from envace.method import Method
+from envace.types import Answer, Item, Task, Verdict, replace
+
+GROUNDING = "tool.content"  # what a grounding item looks at: the responses, not what ACT made of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +51,44 @@ def episode_reward(turn_rewards: Sequence[float], n_turns: int) -> float:
     if len(turn_rewards) > n_turns or n_turns < 1:
         raise ValueError(f"{len(turn_rewards)} judged turns for a task of {n_turns}")
     return math.fsum(turn_rewards) / n_turns
+
+
+def training_task(task: Task, method: Method) -> Task:
+    """The task with the checklist that training is judged by: the whole one, or (`grounding: drop`) one without
+    grounding items. Raises DataError when nothing that carries weight would be left of a turn."""
+    if method.grounding == "keep":
+        return task
+    turns = tuple(_without_grounding(task, turn) for turn in range(len(task.checklist)))
+    return replace(task, checklist=turns)
+
+
+def _without_grounding(task: Task, turn: int) -> tuple[Item, ...]:
+    """The other items of a turn, their weights scaled to the sum the whole turn had."""
+    items = task.checklist[turn]
+    kept = [item for item in items if item.focus_on != GROUNDING]
+    if len(kept) == len(items):
+        return items
+    total, left = (math.fsum(item.weight for item in group) for group in (items, kept))
+    if left <= 0:
+        raise DataError(
+            f"task {task.id}, turn {turn}: without its items on {GROUNDING} (grounding: drop) nothing is left to reward"
+        )
+    names = {item.id for item in kept}
+    return tuple(
+        replace(
+            item,
+            weight=item.weight * total / left,
+            dependence=tuple(other for other in item.dependence if other in names),
+        )
+        for item in kept
+    )
+
+
+def required_items(task: Task) -> frozenset[tuple[int, str]]:
+    """(turn, item id) of every item a success needs."""
+    return frozenset(
+        (turn, item.id)
+        for turn, items in enumerate(task.checklist)
+        for item in items
+        if item.required_for_next_turn
+    )

@@ -5,7 +5,9 @@ Invariant: a name has exactly one slash and MLflow-safe letters; a count that is
 nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
 
 train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, groups, lone,
-                     constant, untrained_rows, empty_generations, tokens, seconds_episode
+                     constant, untrained_rows, empty_generations, tokens, seconds_episode;
+                     trained_reward, trained_reward_std (what the rows were trained on, see rewards.py);
+                     rehearsed_success (`rehearsed_success`)
 act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, groups, lone, constant, tokens, response_tokens
 stop/<reason>        episodes that ended so
 failure/<reason>     generations and calls that failed so
@@ -13,25 +15,43 @@ failure/<reason>     generations and calls that failed so
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
 
+from envace.judge.checklist import required_items
 from envace.learn.advantage import Diagnostics
 from envace.learn.rows import empty_generations
-from envace.types import Episode, Role, Row
+from envace.types import Answer, Episode, Role, Row, Task
 
 
 def step_metrics(
     episodes: Sequence[Episode], rows: Sequence[Row], diagnostics: Diagnostics
 ) -> dict[str, float]:
-    """All metrics of a step; `rows` may hold padding rows, which count nowhere but in untrained_rows."""
+    """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count nowhere
+    but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged one."""
     found = {**_train(episodes, rows, diagnostics), **_reasons(episodes)}
     for role in Role:
         found.update({f"{role.value}/{k}": v for k, v in _role(role, episodes, rows, diagnostics).items()})
     return {name: float(value) for name, value in sorted(found.items())}
+
+
+def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) -> float | None:
+    """Share of judged episodes in which every required item of every turn holds; None when none was judged.
+
+    It is read off the verdicts alone, on whatever responses the transcript shows. `tasks` (by id) are those the
+    judge was given. An item of a turn that was never reached does not hold.
+    """
+    judged = [e for e in episodes if e.unscored_reason is None]
+    if not judged:
+        return None
+    return _mean(required_items(tasks[e.task_id]) <= _passed(e) for e in judged)
+
+
+def _passed(episode: Episode) -> frozenset[tuple[int, str]]:
+    return frozenset((v.turn, v.item_id) for v in episode.verdicts if v.answer is Answer.YES)
 
 
 def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics) -> dict[str, float]:
@@ -53,7 +73,19 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
         metrics["train/reward"] = _mean(rewards)
         metrics["train/reward_std"] = float(np.std(rewards))
         metrics["train/full_reward"] = _mean(r >= 1 - 1e-9 for r in rewards)
-    return metrics
+    return {**metrics, **_trained(rows)}
+
+
+def _trained(rows: Sequence[Row]) -> dict[str, float]:
+    """What was trained on, one value an episode: the mean over its trained rows, which a penalty may set apart."""
+    by_episode: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.reward is not None and 1 in row.loss_mask:
+            by_episode[row.episode_id].append(row.reward)
+    if not by_episode:
+        return {}
+    means = [_mean(rewards) for rewards in by_episode.values()]
+    return {"train/trained_reward": _mean(means), "train/trained_reward_std": float(np.std(means))}
 
 
 def _reasons(episodes: Sequence[Episode]) -> dict[str, float]:

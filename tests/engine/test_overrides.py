@@ -66,6 +66,11 @@ def test_one_configuration_tree_on_cpu_and_gpu():
     assert (cpu.trainer.device, gpu.trainer.device) == ("cpu", "cuda")
 
 
+def test_log_probabilities_are_computed_once_where_the_server_samples_from_the_same_weights():
+    cpu, gpu = compose("laptop")[1], compose("gpu1")[1]
+    assert cpu.algorithm.rollout_correction.bypass_mode and not gpu.algorithm.rollout_correction.bypass_mode
+
+
 def test_paths_are_quoted():
     _, c = compose("laptop")
     assert (

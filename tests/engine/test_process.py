@@ -15,7 +15,7 @@ import pytest
 from envace.data.store import write_tasks
 from envace.desk.tasks import generate
 from envace.engine import launch, process
-from envace.errors import DataError, EnvironmentUnready, StageFailed
+from envace.errors import DataError, EnvironmentUnready, ParamsError, StageFailed
 from envace.params import load
 from envace.policy.card import write_card
 from envace.types import PolicyRef
@@ -177,6 +177,46 @@ def test_too_few_tasks_are_refused_before_anything_starts(run, tmp_path):
     write_tasks(tmp_path / "train.parquet", generate(1, "train", 2))
     with pytest.raises(DataError, match="holds 2 tasks"):
         call("save(4)")
+
+
+def test_an_arm_that_leaves_nothing_to_reward_is_refused_before_anything_starts(run, tmp_path):
+    tasks = [
+        dataclasses.replace(
+            t,
+            checklist=tuple(
+                tuple(dataclasses.replace(i, focus_on="tool.content") for i in items) for items in t.checklist
+            ),
+        )
+        for t in generate(1, "train", 8)
+    ]
+    write_tasks(tmp_path / "train.parquet", tasks)
+    base = load(ROOT / "params.yaml")
+    drop = dataclasses.replace(base, arms={"bare": {"grounding": "drop"}})
+    with pytest.raises(DataError, match="grounding: drop"):
+        launch.train(
+            drop,
+            "bare",
+            1,
+            tasks_file=tmp_path / "train.parquet",
+            start=tmp_path / "start",
+            work=tmp_path / "w2",
+        )
+
+
+def test_a_world_that_cannot_be_loaded_is_named_before_anything_starts(run, tmp_path):
+    base = load(ROOT / "params.yaml")
+    params = dataclasses.replace(
+        base, rollout=dataclasses.replace(base.rollout, worlds={"shop": "no_such:Shop"})
+    )
+    with pytest.raises(ParamsError, match="rollout.worlds.shop"):
+        launch.train(
+            params,
+            "envace",
+            1,
+            tasks_file=tmp_path / "train.parquet",
+            start=tmp_path / "start",
+            work=tmp_path / "w3",
+        )
 
 
 def test_missing_interpreter_names_the_key(run, tmp_path):

@@ -4,6 +4,7 @@ only that it ended."""
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from envace.engine.export import export
 from envace.engine.progress import read_steps
 from envace.errors import StageFailed
 from envace.params import load
-from envace.policy.tiny import build_start
+from envace.policy.warmstart import BUNDLED
 from envace.types import Episode, Role, from_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,14 +26,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def setting(tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     base = load(ROOT / "params.yaml")
-    tiny = dataclasses.replace(base.policy.tiny, updates=60, tasks=120, hidden=64, layers=2, threads=1)
     params = dataclasses.replace(
         base,
-        policy=dataclasses.replace(base.policy, tiny=tiny),
         train=dataclasses.replace(base.train, steps=2, prompts=2, group=3, save_every=1, rolling=1, lr=1e-3),
     )
     write_tasks(root / "train.parquet", generate(params.desk.seed, "train", 4))
-    build_start(params, root / "start")
+    shutil.copytree(BUNDLED, root / "start")
     paths = {"tasks_file": root / "train.parquet", "start": root / "start", "work": root / "work"}
     return params, paths, root
 
@@ -103,6 +102,13 @@ def check_steps(work: Path, n: int) -> None:
     for record in steps:
         assert record["train/episodes"] == 6 and record["act/rows"] > 0
         assert record["gap/probs_max"] < 1e-3, "the server sampled from other weights than the trainer holds"
+        parts = [v for k, v in record.items() if k.startswith("seconds/")]
+        whole = 2 * record["seconds/step"] + record["seconds/between"]  # the step itself, and its parts
+        assert sum(parts) == pytest.approx(whole) and record["seconds/other"] >= 0
+        assert record["server/rows_a_batch"] > 0 and 0 <= record["train/rehearsed_success"] <= 1
+        assert record["train/trained_reward"] == pytest.approx(record["train/reward"])
+        assert all(name.count("/") == 1 for name in record if name != "step")
+    assert any(record["loss/grad_norm"] > 0 for record in steps), "no step had anything to learn from"
     check_episodes(work, n)
 
 

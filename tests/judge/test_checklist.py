@@ -1,9 +1,14 @@
 """Turn and episode reward from verdicts, on hand-computed numbers."""
 
+import dataclasses
+
 import pytest
 
+from envace.errors import DataError
 from envace.judge import episode_reward, turn_reward
-from envace.types import Answer, Item, Verdict
+from envace.judge.checklist import required_items, training_task
+from envace.method import Method
+from envace.types import Answer, Item, Message, Task, Verdict
 
 YES, NO, UNSCORED = Answer.YES, Answer.NO, Answer.UNSCORED
 
@@ -70,3 +75,43 @@ def test_episode_reward_is_the_mean_over_all_turns_of_the_task():
 def test_more_judged_turns_than_the_task_has_is_an_error():
     with pytest.raises(ValueError, match="2 judged turns for a task of 1"):
         episode_reward([1.0, 1.0], 1)
+
+
+# --- the checklist training is judged by ----------------------------------------------------------------------
+
+
+def judged_task() -> Task:
+    grounding = dataclasses.replace(item(3, 0.2), focus_on="tool.content")
+    first = (item(0, 0.2), dataclasses.replace(item(1, 0.6, True), dependence=("C0", "C3")), grounding)
+    return Task(
+        id="t",
+        prefix=(Message(role="user", content="go"),),
+        tools=(),
+        checklist=(first, ITEMS),
+        source="test",
+    )
+
+
+def test_keep_hands_over_the_very_task():
+    task = judged_task()
+    assert training_task(task, Method()) is task
+
+
+def test_drop_takes_grounding_items_out_and_scales_the_rest_to_the_same_sum():
+    first, second = training_task(judged_task(), Method(grounding="drop")).checklist
+    assert [i.id for i in first] == ["C0", "C1"] and second is ITEMS
+    assert [i.weight for i in first] == pytest.approx([0.25, 0.75]) and first[1].dependence == ("C0",)
+    assert first[1].required_for_next_turn
+    score = turn_reward(first, verdicts(NO, YES))
+    assert score.reward == pytest.approx(0.75) and not score.required_unmet
+
+
+def test_drop_refuses_a_turn_of_nothing_but_grounding():
+    task = judged_task()
+    only = dataclasses.replace(task, checklist=(task.checklist[0][2:],))
+    with pytest.raises(DataError, match="task t, turn 0"):
+        training_task(only, Method(grounding="drop"))
+
+
+def test_required_items_name_turn_and_item():
+    assert required_items(judged_task()) == {(0, "C1")}

@@ -3,10 +3,22 @@
 import pytest
 
 from envace.learn.advantage import advantages
-from envace.learn.metrics import step_metrics
+from envace.learn.metrics import rehearsed_success, step_metrics
 from envace.learn.rows import empty_generations, rows_from_episode
 from envace.method import Method
-from envace.types import Episode, FinishReason, Generation, Role, Sampling, StopReason
+from envace.types import (
+    Answer,
+    Episode,
+    FinishReason,
+    Generation,
+    Item,
+    Role,
+    Sampling,
+    StopReason,
+    Task,
+    Verdict,
+    replace,
+)
 
 ACT, REHEARSE = Role.ACT, Role.REHEARSE
 
@@ -150,3 +162,45 @@ def test_a_step_without_scored_episodes_reports_no_reward():
     rows, found = advantages(rows_from_episode(only[0], Method()), Method())
     m = step_metrics(only, rows, found)
     assert "train/reward" not in m and "act/reward" not in m and m["train/unscored"] == 1.0
+
+
+def test_the_trained_reward_stands_beside_the_judged_one():
+    e = episode(generation(ACT, (1,)), generation(ACT, (2,)), id="a", reward=1.0)
+    f = episode(generation(ACT, (1,)), id="b", reward=0.0)
+    rows = [
+        replace(r, reward=0.5 if r.episode_id == "a" else 0.3)
+        for x in (e, f)
+        for r in rows_from_episode(x, Method())
+    ]
+    rows, found = advantages(rows, Method())
+    m = step_metrics([e, f], rows, found)
+    assert m["train/reward"] == 0.5 and m["train/trained_reward"] == pytest.approx(0.4)
+    assert m["train/trained_reward_std"] == pytest.approx(0.1)
+
+
+def test_rehearsed_success_needs_every_required_item_of_every_turn():
+    def item(name: str, required: bool) -> Item:
+        return Item(
+            id=name,
+            question="q",
+            pass_condition="p",
+            focus_on="f",
+            weight=0.5,
+            required_for_next_turn=required,
+        )
+
+    task = Task(
+        id="t", prefix=(), user_turns=("more",), tools=(), source="test",
+        checklist=((item("C0", True), item("C1", False)), (item("C0", True),)),
+    )  # fmt: skip
+
+    def judged(*answers: tuple[int, str, Answer], **changes: object) -> Episode:
+        return episode(verdicts=tuple(Verdict(item_id=i, turn=t, answer=a) for t, i, a in answers), **changes)
+
+    yes, no = Answer.YES, Answer.NO
+    both = judged((0, "C0", yes), (0, "C1", no), (1, "C0", yes))
+    failed = judged((0, "C0", yes), (0, "C1", yes), (1, "C0", no))
+    unreached = judged((0, "C0", yes), (0, "C1", yes))
+    unscored = judged(reward=None, unscored_reason="judge_failed")
+    assert rehearsed_success([both, failed, unreached, unscored], {"t": task}) == pytest.approx(1 / 3)
+    assert rehearsed_success([unscored], {"t": task}) is None

@@ -1,0 +1,79 @@
+"""What a step's metrics say of its seconds, its update and its servers.
+
+Flows in: verl's metrics and timers, and what the rollout servers counted. Flows out: `{name: float}`.
+Invariant: a name has exactly one slash; the parts of a step add up to it.
+
+seconds/...  step; its parts rollout, old_log_prob, reference, advantage, update, sync, checkpoint, other; and
+             between, the time since the step before, which belongs to no step
+server/...   the hf servers during the rollout: seconds of decoding (of the busiest), batches, rows_a_batch
+loss/... gap/... perf/...  of verl's own; loss/entropy and gap/... on a CPU over the rows that moved a weight
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# verl's metrics worth a curve, under our one-slash names
+VERL_METRICS = {
+    "actor/pg_loss": "loss/policy",
+    "actor/kl_loss": "loss/kl",
+    "actor/grad_norm": "loss/grad_norm",
+    "actor/entropy": "loss/entropy",
+    "actor/lr": "loss/lr",
+    "training/rollout_probs_diff_mean": "gap/probs_mean",
+    "training/rollout_probs_diff_max": "gap/probs_max",
+    "perf/max_memory_allocated_gb": "perf/memory_gb",
+    "perf/throughput": "perf/tokens_per_second",
+}
+# the parts of a step, by verl's timers; what is left of the step is seconds/other
+TIMERS = {
+    "gen": "rollout",
+    "old_log_prob": "old_log_prob",
+    "ref": "reference",
+    "adv": "advantage",
+    "update_actor": "update",
+    "update_weights": "sync",
+    "save_checkpoint": "checkpoint",
+}
+
+
+def step_seconds(timers: Mapping[str, float]) -> dict[str, float]:
+    """`seconds/<part>` of a step: the parts, with `other`, add up to `seconds/step`."""
+    parts = {ours: float(timers[theirs]) for theirs, ours in TIMERS.items() if theirs in timers}
+    whole = float(timers["step"])
+    parts |= {"other": whole - sum(parts.values()), "step": whole}
+    return {f"seconds/{name}": value for name, value in parts.items()}
+
+
+def verl_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """verl's metrics that are kept, under our names."""
+    return {ours: float(metrics[theirs]) for theirs, ours in VERL_METRICS.items() if theirs in metrics}
+
+
+def seen_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Entropy and sampling gap as the CPU engine saw them during the update, under verl's names: over the tokens of
+    rows that moved a weight."""
+    tokens = metrics.get("actor/seen/tokens", 0)
+    if not tokens:
+        return {}
+    return {
+        "actor/entropy": metrics["actor/seen/entropy"] / tokens,
+        "training/rollout_probs_diff_mean": metrics["actor/seen/gap"] / tokens,
+        "training/rollout_probs_diff_max": metrics["actor/seen/gap_max"],
+    }
+
+
+def server_metrics(
+    totals: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """`server/...` of one rollout, from each server's counts after it and after the one before (empty at first)."""
+    new = [
+        {k: v - old.get(k, 0) for k, v in now.items()}
+        for now, old in zip(totals, before or [{}] * len(totals), strict=True)
+    ]
+    batches = sum(n["batches"] for n in new)
+    found = {"seconds": max(n["seconds"] for n in new), "batches": batches}
+    if batches:
+        found["rows_a_batch"] = sum(n["jobs"] for n in new) / batches
+    return {f"server/{name}": float(value) for name, value in found.items()}

@@ -1,0 +1,142 @@
+"""verl's FSDP2 engine, really built, in this process: what an update does to the weights on a CPU."""
+
+import dataclasses
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from envace.params import load
+from envace.policy.tiny import build_start
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")  # before verl is imported, which the tests below do
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTHS, PROMPTS, LR, DECAY = [7, 4, 9], [5, 2, 3], 1e-3, 0.01
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A folder with random weights and a tokenizer."""
+    base = load(ROOT / "params.yaml")
+    tiny = dataclasses.replace(base.policy.tiny, updates=0, tasks=8, hidden=32, layers=1)
+    folder = tmp_path_factory.mktemp("policy") / "start"
+    build_start(dataclasses.replace(base, policy=dataclasses.replace(base.policy, tiny=tiny)), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory):
+    store = tmp_path_factory.mktemp("group") / "store"
+    torch.distributed.init_process_group("cpu:gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture
+def engine(start, one_rank):
+    from verl.trainer.config import CheckpointConfig
+    from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
+
+    import envace.engine.cpu_platform  # noqa: F401
+    from envace.engine.cpu_engine import CpuFsdpEngine
+
+    built = CpuFsdpEngine(
+        model_config=HFModelConfig(
+            path=str(start),
+            use_remove_padding=False,
+            enable_gradient_checkpointing=False,
+            override_config={"attn_implementation": "sdpa"},
+        ),
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2", use_torch_compile=False, mixed_precision={"param_dtype": "fp32"}
+        ),
+        optimizer_config=FSDPOptimizerConfig(lr=LR, weight_decay=DECAY, total_training_steps=9),
+        checkpoint_config=CheckpointConfig(),
+    )
+    built.initialize()
+    return built
+
+
+def batch(advantages, **choices):
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+
+    def nested(rows):
+        return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+    ids = [torch.arange(5, 5 + n) + 7 * n for n in LENGTHS]
+    ids[0] = ids[2][:7]  # the first row begins the last one
+    sizes = [n - p for n, p in zip(LENGTHS, PROMPTS)]
+    ones = [torch.ones(n, dtype=torch.long) for n in sizes]
+    data = TensorDict(
+        {
+            "input_ids": nested(ids),
+            "position_ids": nested([torch.arange(n) for n in LENGTHS]),
+            "prompts": nested([i[:p] for i, p in zip(ids, PROMPTS)]),
+            "responses": nested([i[p:] for i, p in zip(ids, PROMPTS)]),
+            "response_mask": nested(ones),
+            "loss_mask": nested(ones),
+            "old_log_probs": nested([torch.full((n,), -6.0) for n in sizes]),
+            "advantages": nested([torch.full((n,), a) for n, a in zip(sizes, advantages)]),
+        },
+        batch_size=3,
+    )
+    fixed = {"use_remove_padding": False, "temperature": 1.0, "use_dynamic_bsz": True, "global_batch_size": 3}
+    tu.assign_non_tensor(
+        data, **{**fixed, "calculate_entropy": False, "max_token_len_per_gpu": 64, **choices}
+    )
+    return data
+
+
+def update(engine, data):
+    """(weights before, weights after, metrics) of one update on the batch."""
+    from verl.workers.config import FSDPActorConfig
+    from verl.workers.utils.losses import ppo_loss
+
+    actor = FSDPActorConfig(
+        strategy="fsdp2",
+        rollout_n=1,
+        ppo_mini_batch_size=3,
+        ppo_micro_batch_size_per_gpu=1,
+        use_dynamic_bsz=True,
+        clip_ratio=100.0,
+        clip_ratio_low=100.0,
+        clip_ratio_high=100.0,
+    )
+    before = weights(engine)
+    with engine.train_mode():
+        out = engine.train_batch(data, loss_function=partial(ppo_loss, actor))
+    return before, weights(engine), out["metrics"]
+
+
+def weights(engine):
+    return {k: v.full_tensor().clone() for k, v in engine.module.state_dict().items()}
+
+
+def test_zero_rewards_leave_weight_decay_as_the_only_change(engine):
+    before, after, metrics = update(engine, batch([0.0, 0.0, 0.0], skip_unmoved=True))
+    assert metrics["grad_norm"] == 0.0
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight * (1 - LR * DECAY), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("advantages", [[1.0, 0.0, -1.0], [0.5, -0.5, 0.25]])
+def test_the_gradient_norm_is_that_of_verls_own_micro_batches(engine, advantages, monkeypatch):
+    from verl.workers.engine.fsdp import transformer_impl
+    from verl.workers.engine.utils import prepare_micro_batches
+
+    engine.optimizer.param_groups[0]["lr"] = 0.0  # both updates see the same weights
+    _, _, ours = update(engine, batch(advantages, skip_unmoved=True))
+    monkeypatch.setattr(transformer_impl, "prepare_micro_batches", prepare_micro_batches)
+    monkeypatch.setattr(
+        type(engine), "prepare_model_inputs", transformer_impl.FSDPEngineWithLMHead.prepare_model_inputs
+    )
+    monkeypatch.setattr(
+        type(engine), "prepare_model_outputs", transformer_impl.FSDPEngineWithLMHead.prepare_model_outputs
+    )
+    monkeypatch.setattr(type(engine), "forward_step", transformer_impl.FSDPEngineWithLMHead.forward_step)
+    _, _, theirs = update(engine, batch(advantages))
+    assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-4) and theirs["grad_norm"] > 1e-4

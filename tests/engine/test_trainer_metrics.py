@@ -1,0 +1,71 @@
+"""What a step's metrics say of its seconds and of the update."""
+
+import os
+import types
+
+import pytest
+
+from envace.engine.steps import seen_metrics, server_metrics, step_seconds
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    import envace.engine.cpu_platform  # noqa: F401
+    from envace.engine import trainer
+
+    return trainer
+
+
+def test_parts_add_up_to_the_step():
+    found = step_seconds({"step": 10.0, "gen": 4.0, "adv": 0.5, "update_actor": 3.0, "testing": 9.0})
+    assert found["seconds/other"] == pytest.approx(2.5) and found["seconds/step"] == 10.0
+    assert sum(v for k, v in found.items() if k != "seconds/step") == pytest.approx(10.0)
+    assert all(name.count("/") == 1 for name in found)
+
+
+def test_means_over_trained_tokens_come_from_sums():
+    sums = {
+        "actor/seen/tokens": 8.0,
+        "actor/seen/entropy": 4.0,
+        "actor/seen/gap": 0.8,
+        "actor/seen/gap_max": 0.5,
+    }
+    assert seen_metrics(sums) == {
+        "actor/entropy": 0.5,
+        "training/rollout_probs_diff_mean": pytest.approx(0.1),
+        "training/rollout_probs_diff_max": 0.5,
+    }
+    assert seen_metrics({"actor/lr": 1.0}) == {}
+
+
+def test_servers_are_counted_from_one_rollout_to_the_next():
+    first = [{"jobs": 10, "batches": 2, "seconds": 1.0}, {"jobs": 6, "batches": 2, "seconds": 3.0}]
+    second = [{"jobs": 20, "batches": 3, "seconds": 2.5}, {"jobs": 6, "batches": 2, "seconds": 3.0}]
+    assert server_metrics(first, []) == {
+        "server/seconds": 3.0,
+        "server/batches": 4.0,
+        "server/rows_a_batch": 4.0,
+    }
+    assert server_metrics(second, first) == {
+        "server/seconds": 1.5,
+        "server/batches": 1.0,
+        "server/rows_a_batch": 10.0,
+    }
+
+
+def test_finished_groups_are_asked_for_ten_times_a_second(trainer, monkeypatch):
+    from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer
+
+    monkeypatch.setattr(
+        PPOTrainerSync, "_build_replay_buffer", lambda self: types.SimpleNamespace(poll_interval=2.0)
+    )
+    buffer = trainer.RolewiseTrainer._build_replay_buffer(object.__new__(trainer.RolewiseTrainer))
+    assert buffer.poll_interval == trainer.POLL_S == 0.1
+    slept = []
+    monkeypatch.setattr(replay_buffer.time, "sleep", slept.append)
+    own = object.__new__(replay_buffer.ReplayBuffer)
+    own.poll_interval = buffer.poll_interval
+    own._wait_for_next_poll("train", last_debug_time=replay_buffer.time.time())
+    assert slept == [0.1]  # verl really waits by the attribute that was set
