@@ -343,6 +343,7 @@ class Memory:
     n_attempts: int
     tokens: int
     fallback: bool = False  # the deterministic digest stood in for a malformed condensation
+    cost_tokens: int = 0  # read and written to condense it
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Stage `fidelity@<policy>`: rehearsed responses held against true ones.
+"""Stage `fidelity@<policy>`: rehearsed responses and whole rehearsals held against the true world.
 
 Flows in: `models/<policy>/`, held-out tasks with their true responses. Flows out: `results/fidelity/<policy>/`.
 Invariant: the true response is never part of a prompt.
@@ -7,10 +7,10 @@ Invariant: the true response is never part of a prompt.
 from flows._entry import Run, stage
 
 
-@stage("fidelity", sections=("rollout", "fidelity"), policy=lambda params, policy: policy)
+@stage("fidelity", sections=("rollout", "judge", "eval", "fidelity"), policy=lambda params, policy: policy)
 def fidelity(run: Run, policy: str) -> None:
-    """Measure how true a policy's rehearsals are."""
-    from tasks.evaluation import measure_fidelity, write_fidelity
+    """Measure how true a policy's rehearsals are, and the collusion gap."""
+    from tasks.fidelity import measure_fidelity, write_fidelity
 
     write_fidelity(run, policy, measure_fidelity(run, policy))
 

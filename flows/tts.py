@@ -1,19 +1,20 @@
-"""Stage `tts@<mode>-<n>`: rehearse privately n times, then commit once.
+"""Stage `tts@<point>`: rehearse privately, then commit once. A point is `<mode>-<n>`, `plain-0` the control.
 
-Flows in: `models/<tts.policy>/`, held-out tasks. Flows out: `results/tts/<mode>-<n>/`.
-Invariant: n = 0 is the control with the same seeds; rehearsals never touch the true world.
+Flows in: `models/<tts.policy>/`, held-out tasks. Flows out: `results/tts/<point>/`.
+Invariant: all points commit with the same seeds; rehearsals never touch the true world.
 """
 
 from flows._entry import Run, stage
 
 
 @stage("tts", sections=("rollout", "judge", "eval", "tts"), policy=lambda params, **_: params.tts.policy)
-def tts(run: Run, mode: str, n: int) -> None:
+def tts(run: Run, point: str) -> None:
     """Test-time scaling by private rehearsal."""
-    from tasks.evaluation import gate, rehearse_and_commit, write_outcome
+    from tasks.evaluation import gate, write_outcome
+    from tasks.rehearsal import rehearse_and_commit
 
-    outcome = gate(run, rehearse_and_commit(run, mode, n))
-    write_outcome(run, outcome, run.path("results/tts", f"{mode}-{n}"), ("tts", mode, str(n)))
+    outcome = gate(run, rehearse_and_commit(run, point))
+    write_outcome(run, outcome, run.path("results/tts", point), ("tts", point))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Asking policies: benchmarks, rehearsal before committing, fidelity.
+"""Asking policies: committed executions and what they score.
 
 Flows in: a served policy and held-out tasks. Flows out: `results/...` with scores, samples, episodes.
 Invariant: a headline that the completeness gate withheld fails the stage; its files are not published.
@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,12 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.errors import StageFailed, UserError
 from envace.track.lineage import file_hash, versions
-from envace.types import Attempt, Memory, SampleRecord, ScoreRecord, Task
-from tasks.data import read_split
+from envace.types import SampleRecord, ScoreRecord, Task
+from tasks.data import read_split, split_file
 from tasks.files import publish, write_json, write_jsonl
 from tasks.serving import Served, open_policy
 
 METRICS = ("success", "checklist", "steps", "calls", "tokens")
-PARALLEL_TASKS = 16  # tasks that rehearse at once
 
 
 class Outcome:
@@ -38,14 +37,10 @@ class Outcome:
         episodes: list[Any],
         attempts: list[dict[str, Any]],
         seconds: float,
+        notes: dict[str, Any] | None = None,
     ):
-        self.scores, self.samples, self.episodes, self.attempts, self.seconds = (
-            scores,
-            samples,
-            episodes,
-            attempts,
-            seconds,
-        )
+        self.scores, self.samples, self.episodes, self.attempts = scores, samples, episodes, attempts
+        self.seconds, self.notes = seconds, notes or {}  # notes: written beside the scores
 
 
 def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Task]:
@@ -60,26 +55,23 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Task]:
 @task(cache_policy=NO_CACHE)
 def play_benchmark(run: Any, policy: str, benchmark: str) -> Outcome:
     """Play a benchmark with one policy."""
-    if benchmark not in PLAYERS:
+    if benchmark not in SPLITS:
         raise UserError(
-            f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(PLAYERS)}"
+            f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"
         )
-    return PLAYERS[benchmark](run, policy)
-
-
-def _desk(run: Any, policy: str) -> Outcome:
     began, p = time.time(), run.params
-    tasks = choose(read_split(run, "held"), p.eval.limit, p.eval.seed)
+    tasks = choose(read_split(run, SPLITS[benchmark]), p.eval.limit, p.eval.seed)
     served = open_policy(run, policy)
-    samples, episodes = asyncio.run(_commit(run, served, tasks, p.eval.trials))
-    scores = _summarise(run, served, tasks, p.eval.trials, samples, policy, "plain")
+    samples, episodes = asyncio.run(commit(run, served, tasks, p.eval.trials))
+    scores = score_samples(run, served, tasks, p.eval.trials, samples, policy, "plain", benchmark)
     return Outcome(scores, samples, episodes, [], time.time() - began)
 
 
-PLAYERS: dict[str, Callable[[Any, str], Outcome]] = {"desk": _desk}
+# benchmark -> the staged split it plays in the true world
+SPLITS = {"desk": "held", "desk-unseen": "unseen", "files": "files"}
 
 
-async def _commit(
+async def commit(
     run: Any, served: Served, tasks: list[Task], trials: int, memory_for: Any = None
 ) -> tuple[list[SampleRecord], list[Any]]:
     """The real executions, in the true world."""
@@ -106,7 +98,7 @@ class Ticker:
             self.next = done / total + 0.1
 
 
-def _summarise(
+def score_samples(
     run: Any,
     served: Served,
     tasks: list[Task],
@@ -114,64 +106,20 @@ def _summarise(
     samples: list[SampleRecord],
     policy: str,
     variant: str,
+    benchmark: str = "desk",
 ) -> list[ScoreRecord]:
+    from envace.bench.committed import floor_policies, floor_scores
     from envace.bench.summary import plan, summarise
-    from envace.desk.score import floors
 
     p = run.params
-    skill_free = {m: floors(tasks, p.eval.seed, m) for m in ("success", "checklist")}
+    unskilled = floor_scores(tasks, p.eval.seed, floor_policies(tasks, p.eval.seed))
+    floors = {m: {name: scores[m] for name, scores in unskilled.items()} for m in ("success", "checklist")}
     return summarise(
-        samples, plan([t.id for t in tasks], trials), benchmark="desk", metrics=METRICS, floors=skill_free,
-        min_complete=p.eval.min_complete, bootstrap=p.report.bootstrap, seed=p.eval.seed, harness="desk",
-        data_hash=file_hash(run.path("data/staged/held.parquet")), policy=policy, policy_hash=served.ref.hash,
+        samples, plan([t.id for t in tasks], trials), benchmark=benchmark, metrics=METRICS, floors=floors,
+        min_complete=p.eval.min_complete, bootstrap=p.report.bootstrap, seed=p.eval.seed, harness="envace",
+        data_hash=file_hash(split_file(run, SPLITS[benchmark])), policy=policy, policy_hash=served.ref.hash,
         variant=variant, versions=versions(),
     )  # fmt: skip
-
-
-@task(cache_policy=NO_CACHE)
-def rehearse_and_commit(run: Any, mode: str, n: int) -> Outcome:
-    """N private rehearsals a task and trial, then one real execution told what they taught."""
-    began, p = time.time(), run.params
-    tasks = choose(read_split(run, "held"), p.tts.limit, p.eval.seed)
-    served = open_policy(run, p.tts.policy)
-    samples, episodes, attempts = asyncio.run(_rehearsed(run, served, tasks, mode, n))
-    scores = _summarise(run, served, tasks, p.tts.trials, samples, p.tts.policy, f"rehearse-{mode}-{n}")
-    return Outcome(scores, samples, episodes, attempts, time.time() - began)
-
-
-async def _rehearsed(
-    run: Any, served: Served, tasks: list[Task], mode: str, n: int
-) -> tuple[list, list, list[dict[str, Any]]]:
-    from envace.bench.desk import trial_seed
-    from envace.rollout.prompts import load_prompt_set
-    from envace.tts.rehearse import rehearse
-
-    p, gate = run.params, asyncio.Semaphore(PARALLEL_TASKS)
-    prompts, tick = load_prompt_set(p.rollout.prompt_set), Ticker(run, "tasks rehearsed")
-    lessons: dict[tuple[str, int], Memory] = {}
-    kept: list[dict[str, Any]] = []
-
-    async def one(job: Task, trial: int) -> None:
-        async with gate:
-            attempts, memory = await rehearse(
-                job, policy=served.policy, renderer=served.renderer, budget=p.tts, mode=mode, n=n, method=p.resolved_method(),
-                params=p.rollout, prompt_set=prompts, seed=trial_seed(p.eval.seed, job.id, trial),
-            )  # fmt: skip
-        lessons[job.id, trial] = memory
-        kept.extend({"task": job.id, "trial": trial, "memory": memory, "attempt": a} for a in attempts)
-        tick(len(lessons), len(tasks) * p.tts.trials)
-
-    if n:
-        await asyncio.gather(*(one(job, trial) for job in tasks for trial in range(p.tts.trials)))
-    samples, episodes = await _commit(
-        run, served, tasks, p.tts.trials, (lambda job, trial: lessons[job.id, trial]) if n else None
-    )
-    kept.sort(key=lambda k: (k["task"], k["trial"], _index(k["attempt"])))
-    return samples, episodes, kept
-
-
-def _index(attempt: Attempt) -> int:
-    return attempt.index
 
 
 @task(cache_policy=NO_CACHE)
@@ -195,7 +143,7 @@ def write_outcome(run: Any, outcome: Outcome, out: Path, names: tuple[str, ...])
     with publish(out) as scratch:
         write_json(
             scratch / "scores.json",
-            {"scores": outcome.scores, "seconds": outcome.seconds, "versions": versions()},
+            {"scores": outcome.scores, "seconds": outcome.seconds, "versions": versions(), **outcome.notes},
         )
         write_jsonl(scratch / "samples.jsonl", outcome.samples)
         if outcome.attempts or names[0] == "tts":
@@ -225,35 +173,3 @@ def log_scores(run: Any, names: tuple[str, ...], scores: Sequence[ScoreRecord]) 
     run.say(
         f"{head.metric} {head.score:.3f}{spread} over {head.n_tasks} tasks x {head.n_trials} trials{floors}"
     )
-
-
-@task(cache_policy=NO_CACHE)
-def measure_fidelity(run: Any, policy: str) -> tuple[dict[str, float], list[dict[str, Any]], float]:
-    """How often the rehearsed response is the true one; returns (scores, a row a call, seconds)."""
-    from envace.fidelity.measure import measure
-
-    began, p = time.time(), run.params
-    served = open_policy(run, policy)
-    scores, rows = asyncio.run(
-        measure(
-            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.resolved_method(),
-            params=p.rollout, limit=p.fidelity.limit, seed=p.eval.seed,
-        )
-    )  # fmt: skip
-    return scores, rows, time.time() - began
-
-
-@task(cache_policy=NO_CACHE)
-def write_fidelity(
-    run: Any, policy: str, measured: tuple[dict[str, float], list[dict[str, Any]], float]
-) -> None:
-    scores, rows, seconds = measured
-    with publish(run.path("results/fidelity", policy)) as scratch:
-        write_json(
-            scratch / "scores.json",
-            {"scores": scores, "seconds": seconds, "policy": policy, "versions": versions()},
-        )
-        write_jsonl(scratch / "calls.jsonl", rows)
-        write_json(scratch / "metrics.json", nested(("fidelity", policy), scores))
-    run.metrics({f"fidelity/{k}": v for k, v in scores.items()})
-    run.say(", ".join(f"{k} {v:.3f}" for k, v in scores.items()))

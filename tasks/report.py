@@ -18,8 +18,10 @@ from tasks.files import writable
 @task(cache_policy=NO_CACHE)
 def build_report(run: Any) -> dict[str, float]:
     """Write report/index.html, report.md and summary.json; returns the summary."""
+    from envace import worlds
     from envace.view.report import build
 
+    worlds.load(run.params.rollout.worlds)  # staged rows may name the user's own kinds
     with writable(run.path("report")):
         return build(run.root, run.params, stage_seconds(run))
 

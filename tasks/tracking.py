@@ -195,9 +195,8 @@ def summary_metrics(root: Path, params: Params) -> dict[str, float]:
     for policy in params.eval.policies:
         for benchmark in params.eval.benchmarks:
             found |= _scores(root / "results/evaluate" / f"{policy}-{benchmark}", benchmark, policy)
-    for mode in params.tts.modes:
-        for n in params.tts.budgets:
-            found |= _scores(root / "results/tts" / f"{mode}-{n}", "tts", f"{mode}-{n}")
+    for point in params.tts.points:
+        found |= _scores(root / "results/tts" / point, "tts", point)
     for policy in params.fidelity.policies:
         found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
     for name in (f"{arm}-{seed}" for arm in params.train.arms for seed in params.train.seeds):

@@ -77,7 +77,20 @@ def _hub(run: Any, scratch: Path, out: Path) -> PolicyRef:
     return _card(run, scratch, out, "hub", p.uri)
 
 
-STARTS: dict[str, Callable[[Any, Path, Path], PolicyRef]] = {"tiny": _tiny, "local": _local, "hub": _hub}
+def _bundled(run: Any, scratch: Path, out: Path) -> PolicyRef:
+    """The desk's own start policy. Copied, never linked: what is made of it must not reach the repository."""
+    from envace.policy.warmstart import BUNDLED
+
+    for item in sorted(p for p in BUNDLED.iterdir() if p.is_file() and p.name != "card.json"):
+        shutil.copy2(item, scratch / item.name)
+    return _card(
+        run, scratch, out, "bundled", "the folder that comes with the project (make warmstart rebuilds it)"
+    )
+
+
+STARTS: dict[str, Callable[[Any, Path, Path], PolicyRef]] = {
+    "bundled": _bundled, "tiny": _tiny, "local": _local, "hub": _hub,
+}  # fmt: skip
 
 
 def _card(run: Any, folder: Path, out: Path, kind: str, origin: str) -> PolicyRef:

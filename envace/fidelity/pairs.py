@@ -2,7 +2,8 @@
 
 Flows in: tasks with records or a reference dialogue, and a world where one can be built. Flows out: `Pair`s.
 Invariant: a pair's history holds true responses only, and its truth was given by the world (or the data set)
-for that call at that point; a refusal is a truth like any other.
+for that call at that point; a refusal is a truth like any other. A probe passes the tool's schema: a call that
+does not is refused before REHEARSE is asked.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from envace.chat.text import canonical
+from envace.chat.validate import validate_call
 from envace.types import JSON, Message, Record, Task, ToolCall
+from envace.worlds import World, make_world
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,24 +30,26 @@ class Pair:
     history: tuple[Message, ...]  # before the message that makes the call
     call: ToolCall
     truth: JSON
-    kind: str  # reference: a call of the reference dialogue; probe: the same call gone wrong
+    kind: str  # reference: a call of the reference dialogue; probe: the same call with a word spoilt
 
 
 def pairs_of(task: Task, seed: int) -> list[Pair]:
     """Every call of the reference dialogue, and for each a faulty variant where a world can answer it."""
     made: list[Pair] = []
+    done: list[ToolCall] = []  # reference calls so far
     world = _world(task)
     for turn, history, calls, answers in _steps(task):
         for call, truth in zip(calls, answers):
             shared = {"task": task, "turn": turn, "history": history}
             rng = random.Random(f"{seed}/{task.id}/{len(made)}")
-            wrong = spoilt(call, rng)
-            if world is not None and wrong is not None:
-                refusal = world.call(wrong).content  # a spoilt id changes nothing: it names no object
-                made.append(Pair(**shared, index=len(made), call=wrong, truth=refusal, kind="probe"))
+            wrong = None if world is None else spoilt(call, rng, lambda c: _passes(task, c))
+            if wrong is not None:
+                answer = _after(task, done).call(wrong).content
+                made.append(Pair(**shared, index=len(made), call=wrong, truth=answer, kind="probe"))
             if world is not None:
                 truth = world.call(call).content
             made.append(Pair(**shared, index=len(made), call=call, truth=truth, kind="reference"))
+            done.append(call)
     return made
 
 
@@ -54,15 +60,46 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Pair]:
     return pairs[:limit] if limit else pairs
 
 
-def spoilt(call: ToolCall, rng: random.Random) -> ToolCall | None:
-    """The call with one text argument changed so that it names nothing: cut in front, or reversed."""
-    names = [n for n, v in call.arguments.items() if isinstance(v, str) and len(v) > 2 and v[1:] != v[:0:-1]]
-    if not names:
-        return None
-    name = rng.choice(names)
-    value = call.arguments[name]
-    wrong = value[1:] if rng.random() < 0.5 else value[0] + value[:0:-1]
-    return ToolCall(name=call.name, arguments={**call.arguments, name: wrong})
+def recorded(pair: Pair) -> bool:
+    """Whether a record of this turn or an earlier one holds the very call with its true response."""
+    return any(
+        r.turn <= pair.turn
+        and r.call.name == pair.call.name
+        and canonical(r.call.arguments) == canonical(pair.call.arguments)
+        and canonical(r.result) == canonical(pair.truth)
+        for r in pair.task.records
+    )
+
+
+def spoilt(
+    call: ToolCall, rng: random.Random, usable: Callable[[ToolCall], bool] = lambda call: True
+) -> ToolCall | None:
+    """The call with one text argument changed so that it names nothing: cut in front, or reversed.
+
+    None when no argument can be changed so that the call stays usable.
+    """
+    texts = {n: v for n, v in call.arguments.items() if isinstance(v, str) and len(v) > 2}
+    variants = [
+        ToolCall(name=call.name, arguments={**call.arguments, name: wrong})
+        for name, value in texts.items()
+        for wrong in (value[1:], value[0] + value[:0:-1])
+        if wrong != value
+    ]
+    variants = [v for v in variants if usable(v)]
+    return rng.choice(variants) if variants else None
+
+
+def _passes(task: Task, call: ToolCall) -> bool:
+    """Whether a call gets past the schema, so that somebody is asked for its response."""
+    return validate_call(call, task.tools)[0] is None
+
+
+def _after(task: Task, calls: Sequence[ToolCall]) -> World:
+    """A world of its own in which the calls were made."""
+    world = make_world(task)
+    for call in calls:
+        world.call(call)
+    return world
 
 
 def _steps(task: Task) -> Iterator[tuple[int, tuple[Message, ...], list[ToolCall], list[JSON]]]:
@@ -88,10 +125,6 @@ def from_records(
     return tuple(dialogue)
 
 
-def _world(task: Task):  # type: ignore[no-untyped-def]
+def _world(task: Task) -> World | None:
     """The task's executable world, None for tasks that bring only records."""
-    if not task.world or task.world.get("kind") != "desk":
-        return None
-    from envace.desk.world import World
-
-    return World.from_task(task)
+    return make_world(task) if task.world else None

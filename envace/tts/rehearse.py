@@ -126,17 +126,16 @@ class Rehearsal:
         """All tries as one memory, written by the policy as JSON and put into words here."""
         names = notes.tool_names(self.task)
         messages = notes.condensation_messages(self.task, attempts)
-        found, ok = None, False
-        if len(self.renderer.render(messages)) <= self.params.prompt_tokens:
-            found, ok, _ = await self._ask(
-                messages,
-                lambda text: notes.parse_notes(text, names),
-                self.budget.memory_tokens,
-                attempts[0].episode.id,
-            )
+        found, ok, tokens = await self._ask(
+            messages,
+            lambda text: notes.parse_notes(text, names),
+            self.budget.memory_tokens,
+            attempts[0].episode.id,
+        )
         if not ok:
             found = notes.fallback_notes(attempts)
-        return notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, not ok)
+        memory = notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, not ok)
+        return replace(memory, cost_tokens=tokens)
 
     def _fitting(self, episode: Any) -> tuple[Message, ...]:
         """The self-evaluation prompt, oldest answers left out until it fits."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from envace.params import Params
 from envace.types import JSON
-from envace.view.load import EvalRun, Results, TrainRun, number
+from envace.view.reader import number
+from envace.view.results import EvalRun, Results, TrainRun
 from envace.view.table import Table, count, duration, table
 
 PLAIN_STAGES = (
@@ -66,8 +67,8 @@ def cost(results: Results) -> Table | None:
 
 def _private(run: EvalRun) -> str:
     return (
-        f"; {count(run.rehearsal_tokens)} tokens read and written in rehearsals"
-        if run.rehearsal_tokens
+        f"; {count(run.rehearsal['tokens'])} tokens read and written in rehearsals"
+        if run.rehearsal.get("tokens")
         else ""
     )
 

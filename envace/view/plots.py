@@ -26,6 +26,7 @@ STAND_IN = {  # colour drawn -> what the page uses
     "#070707": "var(--warn)",
 }
 INK, SOFT, LINE, ACT, REHEARSE, ACCENT, WARN = STAND_IN
+CYCLE = (ACCENT, ACT, REHEARSE, WARN, SOFT, INK)  # of lines that stand for nothing in particular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Series:
     color: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]  # [len(xs)]
+    spans: tuple[tuple[float, float], ...] = ()  # [len(xs)] interval of each point, or none at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +50,31 @@ class Bar:
     marks: dict[str, float] = field(default_factory=dict)  # {"do nothing": 0.0}
 
 
-def curves(name: str, title: str, series: Sequence[Series]) -> str:
-    """One small chart: a line a series over optimizer steps. Empty text when there is nothing to draw."""
+def curves(
+    name: str, title: str, series: Sequence[Series], *, xlabel: str = "step", wide: bool = False
+) -> str:
+    """One chart: a line a series, small unless `wide`. Empty text when there is nothing to draw."""
     series = [s for s in series if s.xs]
     if not series:
         return ""
-    figure, axes = _figure(3.5, 2.15)
+    figure, axes = _figure(*((7.2, 2.9) if wide else (3.5, 2.15)))
     for s in series:
-        axes.plot(
-            s.xs,
-            s.ys,
-            color=s.color,
-            lw=1.8,
-            marker="o" if len(s.xs) <= 30 else None,
-            ms=3.5,
-            label=_label(s.label),
-            solid_capstyle="round",
-        )
+        _line(axes, s)
     axes.set_title(_label(title), fontsize=10, loc="left", color=INK, pad=8)
-    axes.set_xlabel("step", fontsize=8, color=SOFT)
+    axes.set_xlabel(_label(xlabel), fontsize=8, color=SOFT)
     _whole_steps(axes, series)
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="best", handlelength=1.2)
     return _svg(figure, name, f"{title}: " + ", ".join(s.label for s in series))
+
+
+def _line(axes: Any, s: Series) -> None:
+    marker = "o" if len(s.xs) <= 30 else None
+    axes.plot(
+        s.xs, s.ys, color=s.color, lw=1.8, marker=marker, ms=3.5, label=_label(s.label), solid_capstyle="round"
+    )  # fmt: skip
+    for x, (low, high) in zip(s.xs, s.spans):
+        axes.plot([x, x], [low, high], color=s.color, lw=3, alpha=0.35, solid_capstyle="round")
 
 
 def intervals(name: str, bars: Sequence[Bar], *, xlabel: str, zero: bool = False) -> str:

@@ -1,6 +1,7 @@
 """Tables of reasons: why episodes ended, and what went wrong inside them.
 
-Flows in: `Results`. Flows out: `Table`s, a column for each training run and each evaluation.
+Flows in: `Results`. Flows out: `Table`s, a column for each training run of the headline arm
+and for its evaluation before and after.
 Invariant: a reason that occurred is shown, one nobody knows too; each known one has its sentence.
 """
 
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from envace.params import Params
 from envace.types import FailureReason, StopReason
-from envace.view.load import EvalRun, Results, TrainRun, number
+from envace.view.names import START, arm_of, trained_name
+from envace.view.reader import number
+from envace.view.results import EvalRun, Results, TrainRun
 from envace.view.table import Table, table
 
 MEANING = {
@@ -43,13 +47,14 @@ MEANING = {
 }
 
 
-def reasons(results: Results, kind: str) -> Table | None:
-    """`kind` stop or failure: how often, in each training run and each evaluation of the desk."""
+def reasons(results: Results, params: Params, kind: str) -> Table | None:
+    """`kind` stop or failure: how often, in the headline arm's training and in its evaluation before and after."""
     columns: list[tuple[str, Counter[str]]] = []
+    name, first = trained_name(params), params.eval.benchmarks[0]
     for run in results.train:
-        if run.steps:
+        if run.steps and arm_of(run.name) == arm_of(name or run.name):
             columns.append((f"training {run.name}", _train_reasons(run, kind)))
-    for run in results.evals:
+    for run in (r for r in results.evals if r.policy in (START, name) and r.benchmark == first):
         if run.episodes or (run.samples and kind == "stop"):
             columns.append((f"{run.benchmark} {run.policy}", _eval_reasons(run, kind)))
     enum = StopReason if kind == "stop" else FailureReason

@@ -16,10 +16,20 @@ from typing import Any
 
 from envace.errors import EnvironmentUnready
 from envace.params import Params
-from envace.view import headline, measures, sections
+from envace.view import headline, part_rest, words
 from envace.view.episode import clean, templates
-from envace.view.load import Results, load_results
-from envace.view.sections import Section
+from envace.view.load import load_results
+from envace.view.part_controls import controls
+from envace.view.part_episodes import episodes
+from envace.view.part_gap import gap
+from envace.view.part_scaling import scaling
+from envace.view.part_scores import scores
+from envace.view.part_training import training
+from envace.view.part_truth import truth
+from envace.view.part_world import world
+from envace.view.results import Results
+from envace.view.section import Section
+from envace.view.summary import summary
 
 ABOUT = (
     "One language-model policy learns to use tools by playing both sides: ACT calls the tools, REHEARSE writes the world's responses, "
@@ -35,15 +45,15 @@ def build(root: Path, params: Params, stage_seconds: dict[str, float] | None = N
     root = Path(root)
     results = replace(load_results(root, params), stage_seconds=stage_seconds or {})
     page = _page(results, params, root)
-    summary = measures.summary(results, params)
+    numbers = summary(results, params)
     _write(root / "report/index.html", _render("report.html.jinja", page))
     _write(root / "report/report.md", _markdown(page))
-    _write(root / "report/summary.json", json.dumps(summary, indent=2, sort_keys=True) + "\n")
-    return summary
+    _write(root / "report/summary.json", json.dumps(numbers, indent=2, sort_keys=True) + "\n")
+    return numbers
 
 
 def _page(results: Results, params: Params, root: Path) -> dict[str, Any]:
-    shows, lacks = headline.honest(results, params)
+    shows, lacks = words.honest(results, params)
     return {
         "title": clean(params.report.title),
         "about": ABOUT,
@@ -59,15 +69,18 @@ def _page(results: Results, params: Params, root: Path) -> dict[str, Any]:
 
 def _sections(results: Results, params: Params, root: Path) -> list[Section]:
     return [
-        sections.scores(results, params),
-        *sections.training(results),
-        sections.truth(results, params),
-        sections.scaling(results, params),
-        sections.episodes(results, params),
-        sections.stops(results),
-        sections.cost(results),
-        sections.published(results),
-        sections.lineage(results, params, root),
+        world(results, params),
+        scores(results, params),
+        controls(results, params),
+        gap(results, params),
+        truth(results, params),
+        scaling(results, params),
+        training(results, params),
+        episodes(results, params),
+        part_rest.stops(results, params),
+        part_rest.cost(results),
+        part_rest.published(results),
+        part_rest.lineage(results, params, root),
     ]
 
 

@@ -10,11 +10,9 @@ import re
 from dataclasses import dataclass
 
 from envace.view.episode import clean
-from envace.view.measures import Estimate
+from envace.view.estimates import Estimate
 
 DASH = "–"
-
-
 MINUS = "\u2212"
 
 
@@ -58,12 +56,29 @@ def trials(n: int) -> str:
     return {0: DASH, 1: "single trial"}.get(n, str(n))
 
 
-def verdict(e: Estimate) -> str:
+def spread(value: float | None, low: float | None, high: float | None) -> str:
+    """`0.590 [0.500, 0.680]`."""
+    if value is None or low is None or high is None:
+        return fixed(value)
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def verdict(e: Estimate | None, words: tuple[str, str] = ("better", "worse")) -> str:
+    """How to read a difference: one of the two words only when its interval excludes zero."""
+    if e is None:
+        return DASH
     if e.low is None:
         return "no interval"
     if not e.decided:
-        return "undecided"
-    return "better" if e.value > 0 else "worse"
+        return "inside noise"
+    return words[0] if e.value > 0 else words[1]
+
+
+def difference_cells(
+    e: Estimate | None, words: tuple[str, str] = ("better", "worse")
+) -> tuple[str, str, str]:
+    """Difference, interval, reading."""
+    return signed(e.value if e else None), between(e, "+.3f"), verdict(e, words)
 
 
 def duration(seconds: float | None) -> str:

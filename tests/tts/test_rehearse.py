@@ -2,23 +2,61 @@
 
 import asyncio
 import dataclasses
+import gc
 import inspect
 import json
+import types
 
 import pytest
 
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
-from envace.desk.tasks import generate
 from envace.method import Method
 from envace.params import RolloutParams, TTSParams
+from envace.rollout.episode import run_episode
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
+from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource
 from envace.tts import memory as notes
 from envace.tts.rehearse import EMPTY, Rehearsal, private_view, rehearse
-from envace.types import Role, Source
+from envace.types import Item, Message, Record, Role, Source, Task, ToolCall
+from envace.worlds import register
 
-TASK = next(t for t in generate(1, "held", 20) if t.n_turns == 2)
+
+class Trap:
+    """A world nobody may make, ask or look at."""
+
+    made = []
+
+    def __init__(self, *_):
+        self.made.append(self)
+
+    from_task = from_records = classmethod(lambda cls, _: cls())
+
+    def call(self, call):
+        raise AssertionError("a private try reached a world")
+
+    state = call
+
+
+register("trap", Trap)
+
+
+def tool(name):
+    parameters = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+CALL = ToolCall(name="get_order", arguments={"order_id": "#kite"})
+HIDDEN = ("SECRET-RESULT", "SECRET-RULE", "SECRET-TURN", "SECRET-STATE", "SECRET-REPLY")
+TASK = Task(
+    id="t", prefix=(Message(role="user", content="cancel kite"),), user_turns=("SECRET-TURN",),
+    tools=(tool("get_order"), tool("cancel_order")), source="desk",
+    checklist=((Item(id="C0", question="SECRET-RULE", pass_condition="", focus_on="", weight=1.0),),) * 2,
+    records=(Record(turn=0, call=CALL, result={"status": "SECRET-RESULT"}),),
+    world={"kind": "trap", "orders": "SECRET-STATE"},
+    reference=(Message(role="user", content="cancel kite"), Message(role="assistant", content="SECRET-REPLY")),
+)  # fmt: skip
 GOOD_REVIEW = json.dumps({"success": 0.5, "risky": [], "next": ["get_order"]})
 GOOD_PLAN = json.dumps({"plan": ["get_order", "cancel_order"], "avoid": []})
 BUDGET = TTSParams(memory_tokens=400, feedback_tokens=200)
@@ -63,6 +101,56 @@ def test_nothing_that_could_execute_is_passed_in_or_held():
     assert names == {
         "task", "policy", "renderer", "budget", "mode", "n", "method", "params", "prompt_set", "seed"
     }  # fmt: skip
+
+
+def reachable(*roots):
+    """Everything that can be had from some objects by attributes, items and keys."""
+    seen, todo = {}, list(roots)
+    while todo:
+        x = todo.pop()
+        if id(x) in seen or isinstance(x, (type, types.FunctionType, types.ModuleType)):
+            continue
+        seen[id(x)] = x
+        todo += gc.get_referents(x)
+    return list(seen.values())
+
+
+@pytest.mark.parametrize("mode", ["parallel", "sequential"])
+def test_no_executor_record_checklist_or_world_can_be_reached(mode, monkeypatch):
+    handed = []
+
+    async def spy(task, **given):
+        handed.append({"task": task, **{k: v for k, v in given.items() if k not in ("policy", "renderer")}})
+        return await run_episode(task, **given)
+
+    monkeypatch.setattr("envace.rollout.episode.run_episode", spy)
+    attempts, _ = run(Script(), mode=mode, n=3)
+    assert len(attempts) == len(handed) == 3
+    for given in handed:
+        source = given.pop("source")
+        assert type(source) is RehearsalSource
+        given |= {
+            "prompt_set": source.prompt_set,
+            "source_method": source.method,
+            "source_params": source.params,
+        }
+        found = reachable(given)
+        assert not any(isinstance(x, (Trap, Record, Item, EnvironmentSource, RecordedSource)) for x in found)
+        texts = [x for x in found if isinstance(x, str)]
+        assert not any(secret in text for text in texts for secret in HIDDEN)
+    assert Trap.made == []
+
+
+def test_nothing_hidden_reaches_a_prompt():
+    script = Script()
+    run(script, n=3, mode="sequential")
+    words = [m.content for r in script.seen for m in r.messages]
+    assert words and not any(secret in text for text in words for secret in HIDDEN)
+
+
+def test_the_guard_would_notice_a_hidden_thing():
+    assert any(isinstance(x, Record) for x in reachable({"task": TASK}))
+    assert not any(isinstance(x, Record) for x in reachable({"task": private_view(TASK)}))
 
 
 def test_the_private_view_has_no_world_no_truth_and_no_future():
@@ -151,6 +239,16 @@ def test_prompts_stay_within_the_budget_by_leaving_old_answers_out():
 def test_the_memory_cap_holds():
     _, memory = run(Script(), budget=TTSParams(memory_tokens=20, feedback_tokens=200))
     assert memory.tokens <= 20
+
+
+def test_what_condensing_costs_is_counted_beside_what_it_wrote():
+    script = Script()
+    _, memory = run(script, n=1)
+    [asked] = script.of(notes.CONDENSE)
+    assert memory.cost_tokens == len(asked.prompt_ids) + len(GOOD_PLAN) + 1  # bytes, and the end of the turn
+    assert memory.tokens == len(memory.text)
+    twice = Script(plans=["no", GOOD_PLAN])
+    assert run(twice, n=1)[1].cost_tokens > memory.cost_tokens and len(twice.of(notes.CONDENSE)) == 2
 
 
 def test_an_unknown_mode_is_refused():

@@ -19,6 +19,7 @@ from envace.types import (
     Message,
     Observation,
     PolicyRef,
+    Record,
     Role,
     SampleRecord,
     SampleStatus,
@@ -29,6 +30,7 @@ from envace.types import (
     Task,
     ToolCall,
     Verdict,
+    replace,
     to_json,
 )
 from envace.view.report import build
@@ -44,6 +46,22 @@ TASK = Task(
         (Item(id="C0", question="Cancels order #lamp?", pass_condition="call made", focus_on="assistant.tool_calls", weight=1.0, required_for_next_turn=True),),
     ),
     source="desk",
+)  # fmt: skip
+
+
+EXAMPLE = replace(
+    TASK,
+    id="desk-held-0",
+    tools=({"type": "function", "function": {"name": "cancel_order", "description": "Cancels it.", "parameters": TASK.tools[0]["function"]["parameters"]}},),
+    reference=(
+        *TASK.prefix,
+        Message(role="assistant", content="", calls=(ToolCall(name="cancel_order", arguments={"order": "#kite"}),)),
+        Message(role="tool", content='{"status": "cancelled"}', name="cancel_order"),
+        Message(role="assistant", content="It is cancelled."),
+        Message(role="user", content=TASK.user_turns[0], turn=1),
+        Message(role="assistant", content="No lamp.", turn=1),
+    ),
+    records=(Record(turn=0, call=ToolCall(name="cancel_order", arguments={"order": "#kite"}), result={"status": "cancelled"}),),
 )  # fmt: skip
 
 
@@ -138,47 +156,18 @@ def write_run(tmp_path: Path) -> Path:
     _train(tmp_path / "runs/train/envace-1")
     for policy, wins in (("start", (0, 0, 1, 0)), ("envace-1", (1, 1, 1, 0))):
         _evaluation(tmp_path / f"results/evaluate/{policy}-desk", policy, wins)
-    for mode in ("parallel", "sequential"):
-        for n, wins in ((0, (1, 0, 1, 0)), (2, (1, 1, 1, 0))):
-            _evaluation(tmp_path / f"results/tts/{mode}-{n}", "envace-1", wins, trials=1)
-            attempt = Attempt(index=0, episode=make_episode(), feedback={}, feedback_ok=True, tokens=40)
-            _lines(
-                tmp_path / f"results/tts/{mode}-{n}/attempts.jsonl",
-                [
-                    {
-                        "task": "desk-held-0",
-                        "trial": 0,
-                        "memory": {"text": "Look it up first."},
-                        "attempt": to_json(attempt),
-                    }
-                ]
-                * n,
-            )
-    for policy, exact in (("start", 0.25), ("envace-1", 0.5)):
-        _write(
-            tmp_path / f"results/fidelity/{policy}/scores.json",
-            {
-                "scores": {
-                    "up_to_turn/exact": exact,
-                    "up_to_turn/valid": 0.9,
-                    "up_to_turn/tool/cancel_order/exact": exact,
-                    "none/exact": 0.1,
-                },
-                "seconds": 2.0,
-            },
-        )
-        _lines(
-            tmp_path / f"results/fidelity/{policy}/calls.jsonl",
-            [
-                {
-                    "call": {"name": "cancel_order", "arguments": {"order": "#kite"}},
-                    "few_shot": "up_to_turn",
-                    "truth": {"a": 1},
-                    "rehearsed": {"a": 2},
-                    "exact": False,
-                }
-            ],
-        )
+    for point, wins in (
+        ("plain-0", (1, 0, 1, 0)),
+        ("parallel-2", (1, 1, 1, 0)),
+        ("sequential-2", (1, 1, 1, 0)),
+    ):
+        _point(tmp_path / f"results/tts/{point}", wins)
+    # per task 0 to 3: equal on the recorded call? start succeeds nowhere in truth, the trained one in tasks 0 and 1
+    for policy, exact, true in (
+        ("start", (0, 0, 1, 0), (0, 0, 0, 0)),
+        ("envace-1", (1, 0, 1, 0), (1, 1, 0, 0)),
+    ):
+        _fidelity(tmp_path / f"results/fidelity/{policy}", policy, exact, true)
     return tmp_path
 
 
@@ -186,7 +175,8 @@ def _train(folder: Path) -> None:
     steps = [
         {"step": k, "train/reward": 0.2 * k, "act/reward": 0.2 * k, "rehearse/reward": 0.15 * k, "act/rows": 8, "rehearse/rows": 6, "act/adv_std": 0.3,
          "rehearse/adv_std": 0.2, "act/tokens": 300, "rehearse/tokens": 200, "train/unscored": 0.0, "train/episodes": {1: 1, 2: 0, 3: 4}[k], "seconds/step": 4.0 + k, "stop/done": 3, "stop/error_budget": 1,
-         "failure/bad_json": 2}
+         "failure/bad_json": 2,
+         "train/rehearsed_success": 0.25 * k, "collapse/rehearsed_state_entropy": 1.0 / k, "collapse/true_state_entropy": 1.5}
         for k in (1, 2, 3)
     ]  # fmt: skip
     _lines(folder / "metrics.jsonl", steps)
@@ -209,6 +199,68 @@ def _train(folder: Path) -> None:
             "tokens": 1500,
         },
     )
+
+
+def _point(folder: Path, wins: tuple[int, ...]) -> None:
+    """One test-time-scaling point: two attempts and one memory a run, 120 tokens each run."""
+    n = int(folder.name[-1])
+    _evaluation(folder, "envace-1", wins, trials=1)
+    runs = len(wins) if n else 0
+    counts = {
+        "runs": runs, "attempts": runs * n, "self_evaluations": runs * n - (n > 0), "self_evaluation_fallbacks": int(n > 0),
+        "condensations": runs, "condensation_fallbacks": 0, "empty_memories": 0, "tokens": 120 * runs,
+    }  # fmt: skip
+    scores = json.loads((folder / "scores.json").read_text())
+    _write(folder / "scores.json", {**scores, "rehearsal": counts})
+    attempt = Attempt(index=0, episode=make_episode(), feedback={}, feedback_ok=True, tokens=40)
+    line = {
+        "task": "desk-held-0",
+        "trial": 0,
+        "memory": {"text": "Look it up first."},
+        "attempt": to_json(attempt),
+    }
+    _lines(folder / "attempts.jsonl", [line] * n)
+
+
+def _fidelity(folder: Path, policy: str, exact: tuple[int, ...], true: tuple[int, ...]) -> None:
+    """A recorded call a task in two modes, and a pair of plays a task, all rehearsals successful."""
+    calls = [
+        {
+            "task": f"desk-held-{k}", "call": {"name": "cancel_order", "arguments": {"order": "#kite"}}, "few_shot": mode, "by": "policy",
+            "recorded": True, "truth": {"a": 1}, "rehearsed": {"a": 2 - won}, "shown": "", "exact": float(won and mode == "up_to_turn"),
+            "verdict": 1.0, "shape": 1.0, "grounded": None,
+        }
+        for mode in ("up_to_turn", "none") for k, won in enumerate(exact)
+    ]  # fmt: skip
+    plays = [
+        {"task": f"desk-held-{k}", "trial": 0, "rehearsed": 1.0, "true": float(won), "success": float(won)}
+        for k, won in enumerate(true)
+    ]
+    share, held = sum(exact) / len(exact), sum(true) / len(true)
+    spread = {
+        "up_to_turn/exact": share, "up_to_turn/recorded/exact": share, "up_to_turn/valid": 0.9, "none/exact": 0.0,
+        "up_to_turn/recorded/copy/exact": 1.0, "up_to_turn/constant/exact": 0.125, "up_to_turn/copy/exact": 0.5,
+        "up_to_turn/majority/verdict": 0.75, "up_to_turn/verdict": 0.8, "up_to_turn/tool/cancel_order/exact": share,
+        "gap/rehearsed": 1.0, "gap/true": held, "gap/success": held, "gap/collusion": 1 - held,
+    }  # fmt: skip
+    bits = {
+        "gap/rehearsed_entropy": 0.25,
+        "gap/true_entropy": 1.5,
+        "gap/rehearsed_refusals": 0.0,
+        "gap/true_refusals": 0.2,
+    }
+    counts = {"calls": 4, "tasks": 4}
+    full = {k: {"value": v, "low": max(0.0, v - 0.1), "high": v + 0.1, **counts} for k, v in spread.items()}
+    full |= {k: {"value": v, "low": None, "high": None, **counts} for k, v in bits.items()}
+    values = {k: v["value"] for k, v in full.items()}
+    _write(folder / "scores.json", {"scores": values, "spread": full, "policy": policy, "seconds": 2.0})
+    _lines(folder / "calls.jsonl", calls)
+    _lines(folder / "plays.jsonl", plays)
+
+
+def evaluation(root: Path, policy: str, benchmark: str, wins: tuple[int, ...], trials: int = 2) -> None:
+    """An evaluation on disk; `wins` says for each task whether every trial of it succeeds."""
+    _evaluation(root / f"results/evaluate/{policy}-{benchmark}", policy, wins, trials)
 
 
 def _evaluation(folder: Path, policy: str, wins: tuple[int, ...], trials: int = 2) -> None:
@@ -234,7 +286,7 @@ def _evaluation(folder: Path, policy: str, wins: tuple[int, ...], trials: int = 
     mean = sum(wins) / len(wins)
     score = ScoreRecord(
         benchmark="desk", subset="held", metric="success", score=mean, low=max(0, mean - 0.3), high=min(1, mean + 0.3), n_tasks=len(wins), n_trials=trials,
-        n_scored=len(samples), floors={"do_nothing": 0.0, "random": 0.02}, policy=policy,
+        n_scored=len(samples), floors={"do_nothing": 0.0, "random": 0.02, "blind": 0.15}, policy=policy,
     )  # fmt: skip
     _write(folder / "scores.json", {"scores": [to_json(score)], "seconds": 12.0, "versions": {}})
     _lines(folder / "samples.jsonl", samples)

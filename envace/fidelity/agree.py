@@ -1,0 +1,56 @@
+"""How far one response agrees with another.
+
+Flows in: a rehearsed and a true response, and the text REHEARSE was shown. Flows out: numbers from 0 to 1.
+Invariant: pure; a share of nothing is None, never 0 or 1.
+
+A *leaf* is a scalar (or an empty object or list) with its path. A leaf of the truth is *grounded* when its value
+stands in what REHEARSE was shown (records, history, the call) as a JSON value of its own: that part of the truth
+could be copied, the rest could only be known or guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+from envace.chat.text import dumps
+from envace.learn.collapse import leaves
+from envace.types import JSON
+
+Path = tuple[str, ...]
+
+
+def shape(said: JSON, truth: JSON) -> float:
+    """F1 of the key paths of two JSON values; two values without any key agree fully."""
+    a, b = key_paths(said), key_paths(truth)
+    return 2 * len(a & b) / (len(a) + len(b)) if a or b else 1.0
+
+
+def key_paths(value: JSON, at: Path = ()) -> set[Path]:
+    """Paths to every key; the place in a list is written "[]"."""
+    if isinstance(value, dict):
+        return {p for k, v in value.items() for p in ({(*at, k)} | key_paths(v, (*at, k)))}
+    if isinstance(value, list):
+        return {p for v in value for p in key_paths(v, (*at, "[]"))}
+    return set()
+
+
+def grounded_share(truth: JSON, shown: str) -> float | None:
+    """Share of the truth's leaves that are grounded in the text; None for a truth without leaves."""
+    found = [occurs(json.loads(value), shown) for _, value in leaves(truth)]
+    return sum(found) / len(found) if found else None
+
+
+def grounded(said: JSON, truth: JSON, shown: str) -> float | None:
+    """Of the truth's grounded leaves, the share the response has at the same path; None without any."""
+    wanted = Counter(leaf for leaf in leaves(truth) if occurs(json.loads(leaf[1]), shown))
+    return (wanted & Counter(leaves(said))).total() / wanted.total() if wanted else None
+
+
+def occurs(value: JSON, shown: str) -> bool:
+    """Whether a value stands in a text as a JSON value of its own: no key, no part of a longer one."""
+    if isinstance(value, str):
+        tokens = {dumps(value), json.dumps(value)}  # with and without escaped letters
+        return any(re.search(rf"(?<!\\){re.escape(t)}(?!\s*:)", shown) for t in tokens)
+    return re.search(rf'(?<![\w.\-"]){re.escape(dumps(value))}(?![\w.\-"])', shown) is not None
