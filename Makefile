@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help repro test test-all venv up down status params size lock lint report clean
+.PHONY: warmstart help repro test test-all venv up down status params size lock lint report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ test-all: venv ## everything, with the parts that start servers and whole pipeli
 venv: .venv/.ready ## make .venv when it is missing or the lock changed
 .venv/.ready: locks/control.lock locks/install.sh
 	@bash locks/install.sh
+
+warmstart: venv ## rebuild and measure the bundled start policy of the desk
+	@OMP_WAIT_POLICY=PASSIVE $(PY) -m envace.policy.warmstart $(ARGS)
 
 up: venv ## start the Prefect and MLflow servers (ports: prefect.port, mlflow.port)
 	@$(PY) -m flows.services up

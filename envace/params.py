@@ -39,6 +39,7 @@ CountOrZero = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 Positive = Annotated[float, Range(1e-12)]
 Port = Annotated[int, Range(1024, 65535)]
+Benchmark = Literal["desk", "desk-unseen", "files", "bfcl", "tau2", "vita", "finmcp"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,8 @@ class DeskParams:
     seed: int = 7
     train_tasks: Annotated[int, Range(4, 1_000_000)] = 96
     held_tasks: Annotated[int, Range(2, 1_000_000)] = 24
+    unseen_tasks: CountOrZero = 0  # of combinations that no other split has; 0 leaves the split out
+    files_tasks: CountOrZero = 0  # of the second world, for transfer; 0 leaves the split out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class TinyParams:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyParams:
-    kind: Literal["tiny", "hub", "local"] = "tiny"
+    kind: Literal["bundled", "tiny", "hub", "local"] = "tiny"
     uri: str = ""
     revision: str = ""
     tiny: TinyParams = TinyParams()
@@ -99,6 +102,7 @@ class RolloutParams:
     temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
     top_p: Annotated[float, Range(1e-6, 1.0)] = 1.0
     enable_thinking: bool = False
+    worlds: dict[str, str] = field(default_factory=dict)  # your own kinds of world: {shop: "my_shop:Shop"}
 
     @property
     def context(self) -> int:
@@ -164,7 +168,7 @@ class EngineParams:
 @dataclass(frozen=True, kw_only=True)
 class EvalParams:
     policies: tuple[str, ...] = ("start", "envace-1")
-    benchmarks: tuple[Literal["desk", "bfcl", "tau2", "vita", "finmcp"], ...] = ("desk",)
+    benchmarks: tuple[Benchmark, ...] = ("desk",)
     trials: Count = 4
     temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
     limit: CountOrZero = 0  # tasks, chosen by hash; 0 is all
@@ -175,8 +179,11 @@ class EvalParams:
 @dataclass(frozen=True, kw_only=True)
 class TTSParams:
     policy: str = "envace-1"
-    modes: tuple[Literal["parallel", "sequential"], ...] = ("parallel", "sequential")
-    budgets: tuple[Annotated[int, Range(0, 64)], ...] = (0, 2)  # N private rehearsals; 0 is the control
+    points: tuple[str, ...] = (
+        "plain-0",
+        "parallel-2",
+        "sequential-2",
+    )  # <mode>-<private rehearsals>; plain-0: control
     trials: Count = 2
     limit: CountOrZero = 12
     memory_tokens: Count = 96
@@ -187,6 +194,10 @@ class TTSParams:
 class FidelityParams:
     policies: tuple[str, ...] = ("start", "envace-1")
     limit: CountOrZero = 48  # (call, true response) pairs; 0 is all
+    episodes: CountOrZero = (
+        48  # tasks played in rehearsal and in the true world; 0 leaves the collusion gap out
+    )
+    trials: Count = 2  # of each of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +249,8 @@ class Params:
 
 # --- reading ------------------------------------------------------------------------------------------------
 
+CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # module:Class
+TTS_POINT = re.compile(r"plain-0|(parallel|sequential)-([1-9]|[1-5]\d|6[0-4])")
 NUMBER = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z"
 )  # YAML reads 1e-6 as a string; users mean a number
@@ -292,7 +305,16 @@ def _cross_check(p: Params, where: str) -> None:
                 raise ParamsError(
                     f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{_nearest(name, known)}"
                 )
-    if p.policy.kind != "tiny" and not p.policy.uri:
+    for point in p.tts.points:
+        if not TTS_POINT.fullmatch(point):
+            raise ParamsError(
+                f"{where}: tts.points names {point!r}, must be plain-0, or parallel or sequential with a number from 1 to 64, such as parallel-2"
+            )
+    if "plain-0" not in p.tts.points:
+        raise ParamsError(
+            f"{where}: tts.points lacks plain-0, the control every other point is compared with"
+        )
+    if p.policy.kind in ("hub", "local") and not p.policy.uri:
         raise ParamsError(
             f"{where}: policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder"
         )
@@ -312,6 +334,12 @@ def _cross_check(p: Params, where: str) -> None:
         raise ParamsError(
             f"{where}: data.uri is empty; data.source {p.data.source!r} needs a folder, an s3:// prefix or a hub id"
         )
+    for name, target in p.rollout.worlds.items():
+        if not name or not CLASS_PATH.fullmatch(target):
+            raise ParamsError(
+                f"{where}: rollout.worlds.{name} is {target!r}, must be the module and class of a world, "
+                "such as my_shop:Shop"
+            )
     if p.data.source == "hub" and not re.fullmatch(r"[0-9a-f]{40}", p.data.revision):
         raise ParamsError(
             f"{where}: data.revision must be a 40-digit commit for data.source 'hub', not {p.data.revision!r}"
@@ -360,7 +388,11 @@ def _value(hint: Any, value: Any, key: str, where: str) -> Any:
             return {}
         if not isinstance(value, dict):
             raise ParamsError(f"{where}: {key} must be a mapping, not {_kind(value)}")
-        return dict(value)
+        if args[1] is Any:
+            return dict(value)
+        for k in value:
+            _scalar(args[0], k, f"a name in {key}", where)
+        return {k: _value(args[1], v, f"{key}.{k}", where) for k, v in value.items()}
     return _scalar(hint, value, key, where)
 
 
