@@ -14,6 +14,7 @@ find_python() {
   fail "no Python 3.11 or 3.12 found; install one, or name it: make repro PYTHON=/path/to/python3.11"
 }
 
+[ ! -L .venv ] || fail ".venv is a symbolic link; making it anew would empty the folder it leads to: remove the link first"
 python=$(find_python)
 echo "install: making .venv with $("$python" --version 2>&1) from locks/control.lock"
 "$python" -m venv --clear .venv || fail "cannot make a virtual environment; on Debian: apt-get install python3-venv"
@@ -24,7 +25,7 @@ echo "install: making .venv with $("$python" --version 2>&1) from locks/control.
 export UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}"
 backend=()
 if [ "$(uname -s)" = Linux ] && [ -z "$UV_FIND_LINKS" ]; then backend=(--torch-backend=cpu); fi
-VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv pip install --quiet --no-deps "${backend[@]+"${backend[@]}"}" -r locks/control.lock \
+VIRTUAL_ENV="$PWD/.venv" .venv/bin/uv pip install --quiet --no-deps --compile-bytecode "${backend[@]+"${backend[@]}"}" -r locks/control.lock \
   || fail "the packages of locks/control.lock could not be installed (see above)"
 
 .venv/bin/python -c 'import torch' 2>/dev/null || fail "torch does not import: a CUDA build was taken instead of the CPU build; \

@@ -88,11 +88,11 @@ def _right(task: Task) -> Iterator[tuple[Hashable, Guess]]:
     """(key, what was right) of every object of every turn."""
     for turn, goal in enumerate(task.world["goals"]):
         mine = [m for m in task.reference if m.turn == turn and m.role == "assistant"]
-        changed = any(SPECS[c.name].writes for m in mine for c in m.calls)
+        calls = [c for m in mine for c in m.calls]
+        changed = any(SPECS[c.name].writes for c in calls)
+        ids = [c.arguments[SPECS[c.name].key] for c in calls]
         parts = mine[-1].content.split(" and ") if goal["do"] == "look" else [mine[-1].content]
         for k, part in enumerate(parts):
-            words = [w for c in (c for m in mine for c in m.calls) for w in c.arguments.values()]
-            ids = [w for w in words if isinstance(w, str) and w.startswith("#")]
             yield key(goal, k), (changed, _slots(part, ids))
 
 

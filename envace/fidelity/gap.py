@@ -20,11 +20,11 @@ from envace.bench.committed import committed
 from envace.bench.desk import NOT_THE_POLICY, trial_seed
 from envace.bench.stats import paired_bootstrap
 from envace.fidelity.scores import Score, score
-from envace.judge.checklist import required_items
+from envace.judge.checklist import required_held
 from envace.learn.collapse import collapse_metrics
 from envace.method import Method
 from envace.params import RolloutParams
-from envace.types import Answer, Episode, Sampling, Task, Verdict, replace
+from envace.types import Episode, Sampling, Task, replace
 
 Row = dict[str, Any]
 SIDES = {"rehearsed": "rehearse", "true": "environment"}  # side -> who answers the calls
@@ -80,11 +80,6 @@ async def play_both(
         jobs = [job(task, trial, own) for task in tasks for trial in range(trials)]
         played[side] = await run_pool(jobs, concurrency=concurrency, abort_after=DEAD_TASKS, on_episode=tick)
     return played
-
-
-def required_held(task: Task, verdicts: Sequence[Verdict]) -> bool:
-    """Whether every required item of every turn holds; an item of a turn that was never judged does not."""
-    return required_items(task) <= {(v.turn, v.item_id) for v in verdicts if v.answer is Answer.YES}
 
 
 def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[Row]:

@@ -92,3 +92,8 @@ def required_items(task: Task) -> frozenset[tuple[int, str]]:
         for item in items
         if item.required_for_next_turn
     )
+
+
+def required_held(task: Task, verdicts: Sequence[Verdict]) -> bool:
+    """Whether every required item of every turn holds; an item of a turn that was never judged does not."""
+    return required_items(task) <= {(v.turn, v.item_id) for v in verdicts if v.answer is Answer.YES}

@@ -21,10 +21,10 @@ from dataclasses import asdict
 
 import numpy as np
 
-from envace.judge.checklist import required_items
+from envace.judge.checklist import required_held
 from envace.learn.advantage import Diagnostics
 from envace.learn.rows import empty_generations
-from envace.types import Answer, Episode, Role, Row, Task
+from envace.types import Episode, Role, Row, Task
 
 
 def step_metrics(
@@ -47,11 +47,7 @@ def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) ->
     judged = [e for e in episodes if e.unscored_reason is None]
     if not judged:
         return None
-    return _mean(required_items(tasks[e.task_id]) <= _passed(e) for e in judged)
-
-
-def _passed(episode: Episode) -> frozenset[tuple[int, str]]:
-    return frozenset((v.turn, v.item_id) for v in episode.verdicts if v.answer is Answer.YES)
+    return _mean(required_held(tasks[e.task_id], e.verdicts) for e in judged)
 
 
 def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics) -> dict[str, float]:

@@ -30,8 +30,8 @@ from envace.params import RolloutParams
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
-from envace.types import Answer, Message, StopReason, ToolCall, replace
-from envace.worlds import same_state
+from envace.types import Answer, Observation, Source, StopReason, ToolCall, replace
+from envace.worlds import play, same_state
 
 TASKS = [task for split in SPLITS for task in generate(7, split, 90)]
 
@@ -92,21 +92,24 @@ def lie(rng, call):
     return {**call.arguments, **{f: invented[f] for f in fields[spec.kind].split()}}
 
 
+class Liar:
+    """A world of lies, for the one dialogue in the module that plays dialogues."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+
+    def call(self, call):
+        return Observation(content=lie(self.rng, call), source=Source.ENVIRONMENT)
+
+
 def play_on_lies(task, seed):
-    rng = random.Random(f"{seed}/{task.id}")
-    messages = list(task.prefix)
-    for turn, goal in enumerate(task.world["goals"]):
-        if turn:
-            messages.append(Message(role="user", content=task.user_turns[turn - 1], turn=turn))
-        seen = []
-        while not isinstance(step := next_step(goal, seen), str):
-            messages.append(Message(role="assistant", content="", calls=tuple(step), turn=turn))
-            for call in step:
-                seen.append((call, lie(rng, call)))
-                messages.append(
-                    Message(role="tool", content=json.dumps(seen[-1][1]), name=call.name, turn=turn)
-                )
-        messages.append(Message(role="assistant", content=step, turn=turn))
+    goals = task.world["goals"]
+    messages, _ = play(
+        task.prefix,
+        task.user_turns,
+        lambda turn, seen: next_step(goals[turn], seen),
+        Liar(f"{seed}/{task.id}"),
+    )
     return messages
 
 
@@ -122,6 +125,23 @@ def test_right_acting_on_a_wrong_rehearsal_loses_the_grounding_item_only():
                 else:
                     assert verdict.answer is Answer.YES, (task.id, turn, item, messages)
     assert ungrounded > 0.9 * len(TASKS)
+
+
+def test_a_reply_that_names_every_value_tells_nothing():
+    """A policy could otherwise pass without reading: each value the desk knows is in its reply."""
+    everything = " ".join(
+        str(v) for v in (*sum(STATES.values(), ()), *TOTALS, *CREDITS, *CITIES, *DAYS, *SEATS)
+    )
+    hid = 0
+    for task in TASKS:
+        last = task.reference[-1]
+        spam = (*task.reference[:-1], replace(last, content=f"{last.content} {everything}"))
+        turn = task.n_turns - 1
+        if all(c.name != "close_account" for m in task.reference if m.turn == turn for c in m.calls):
+            if "not found" not in last.content:
+                hid += 1
+                assert judge_item(task.checklist[turn][2], task, turn, spam).answer is Answer.NO, task.id
+    assert hid > 200
 
 
 def test_floors_are_low_and_reproducible():

@@ -6,8 +6,9 @@ import pytest
 from shelf_kit import ROOMY, player, shelf_task
 
 from envace.chat.renderer import ByteRenderer
-from envace.fidelity.gap import play_both, required_held, rows_of, summarise
+from envace.fidelity.gap import play_both, rows_of, summarise
 from envace.judge import RuleJudge
+from envace.judge.checklist import required_held
 from envace.method import Method
 from envace.types import Answer, Item, StopReason, Verdict, replace
 

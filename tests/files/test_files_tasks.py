@@ -14,7 +14,8 @@ from envace.files.expert import ExpertPolicy, next_step
 from envace.files.tasks import generate
 from envace.files.tools import SCHEMAS
 from envace.judge.rules import judge_item
-from envace.types import Answer, Message, StopReason
+from envace.types import Answer, Observation, Source, StopReason
+from envace.worlds import play
 
 TASKS = generate(7, 150)
 
@@ -109,20 +110,21 @@ def lie(rng, call):
     }.get(call.name, {"path": path, "to": call.arguments.get("to"), "done": True})
 
 
+class Liar:
+    """A world of lies, for the one dialogue in the module that plays dialogues."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+
+    def call(self, call):
+        return Observation(content=lie(self.rng, call), source=Source.ENVIRONMENT)
+
+
 def play_on_lies(task):
-    rng, messages = random.Random(task.id), list(task.prefix)
-    for turn, goal in enumerate(task.world["goals"]):
-        if turn:
-            messages.append(Message(role="user", content=task.user_turns[turn - 1], turn=turn))
-        seen = []
-        while not isinstance(step := next_step(goal, seen), str):
-            messages.append(Message(role="assistant", content="", calls=tuple(step), turn=turn))
-            for call in step:
-                seen.append((call, lie(rng, call)))
-                messages.append(
-                    Message(role="tool", content=json.dumps(seen[-1][1]), name=call.name, turn=turn)
-                )
-        messages.append(Message(role="assistant", content=step, turn=turn))
+    goals = task.world["goals"]
+    messages, _ = play(
+        task.prefix, task.user_turns, lambda turn, seen: next_step(goals[turn], seen), Liar(task.id)
+    )
     return messages
 
 
