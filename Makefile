@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: warmstart help repro test test-all venv up down status params size lock lint report clean
+.PHONY: warmstart help repro study test test-all venv up down status params size lock lint report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -15,6 +15,10 @@ help: ## this list
 repro: venv ## reproduce everything that is stale: data, training, evaluation, rehearsal, report
 	@$(PY) -m envace.params --quiet
 	@$(PY) -m flows.reproduce $(ARGS)
+
+study: ## the learning study: seeds, controls, rehearsal (sizes/study.yaml; hours; goes on where it stopped)
+	@$(MAKE) --no-print-directory size NAME=study
+	@$(MAKE) --no-print-directory repro ARGS="$(ARGS)"
 
 test: venv ## the fast tests and one real verl run (under 10 minutes)
 	$(PY) -m pytest -m "not heavy" $(ARGS)
@@ -41,7 +45,7 @@ status: venv ## which servers run, and where
 params: venv ## check params.yaml and print the resolved method
 	@$(PY) -m envace.params
 
-size: venv ## write a size into params.yaml: make size NAME=laptop|gpu1|paper
+size: venv ## write a size into params.yaml: make size NAME=laptop|study|gpu1|paper
 	@test -f sizes/$(NAME).yaml || { echo "size: no sizes/$(NAME).yaml; there are: $$(ls sizes | sed 's/.yaml//' | xargs)" >&2; exit 2; }
 	@cp sizes/$(NAME).yaml params.yaml && $(PY) -m envace.params --quiet && echo "params.yaml is now the $(NAME) size"
 

@@ -34,6 +34,8 @@ class Range:
     high: float = math.inf
 
 
+SFT = "sft"  # how policies of continued supervised training are named: sft-<seed>
+MAY_BE_EMPTY = "may be empty"  # of a list; others must name something
 Count = Annotated[int, Range(1)]
 CountOrZero = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
@@ -127,8 +129,7 @@ class JudgeParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainParams:
-    arms: tuple[str, ...] = ("envace",)
-    seeds: tuple[int, ...] = (1,)
+    runs: tuple[str, ...] = ("envace-1",)  # <arm>-<seed>, one training each
     steps: Count = 6
     prompts: Count = 4  # prompts a step
     group: Annotated[int, Range(2, 1024)] = 4  # episodes a prompt
@@ -142,6 +143,15 @@ class TrainParams:
     keep_every: CountOrZero = 0  # 0 keeps only rolling checkpoints; k also keeps every k-th step's weights
     rolling: Count = 2  # rolling checkpoints kept
     shuffle: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTParams:
+    """Continued supervised training, the control that spends its time on expert texts instead."""
+
+    seeds: Annotated[tuple[int, ...], MAY_BE_EMPTY] = ()  # one policy each, named sft-<seed>
+    updates: Count = 600
+    lr: Positive = 3e-4  # peak; falls as in the warm start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +243,7 @@ class Params:
     judge: JudgeParams = JudgeParams()
     train: TrainParams = TrainParams()
     arms: dict[str, Any] = field(default_factory=dict)  # arm name -> method overrides on top of `method`
+    sft: SFTParams = SFTParams()
     engine: EngineParams = EngineParams()
     eval: EvalParams = EvalParams()
     tts: TTSParams = TTSParams()
@@ -241,15 +252,27 @@ class Params:
     prefect: PrefectParams = PrefectParams()
     mlflow: MlflowParams = MlflowParams()
 
+    @property
+    def arms_trained(self) -> tuple[str, ...]:
+        """The arms of `train.runs`, each once."""
+        return tuple(dict.fromkeys(split_run(run)[0] for run in self.train.runs))
+
     def resolved_method(self, arm: str = "") -> Method:
         """The method table of an arm: preset, then `method.override`, then the arm's own overrides."""
         own = self.arms.get(arm) or {}
         return resolve_method(self.method.preset, {**self.method.override, **own})
 
 
+def split_run(name: str) -> tuple[str, int]:
+    """The arm and the seed of a training: `no_grounding-2` -> ("no_grounding", 2)."""
+    arm, _, seed = name.rpartition("-")
+    return arm, int(seed)
+
+
 # --- reading ------------------------------------------------------------------------------------------------
 
 CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # module:Class
+RUN = re.compile(r"[A-Za-z]\w*-(0|[1-9]\d*)", re.A)  # arm-seed
 TTS_POINT = re.compile(r"plain-0|(parallel|sequential)-([1-9]|[1-5]\d|6[0-4])")
 NUMBER = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z"
@@ -282,19 +305,28 @@ def parse(data: Any, where: str = "params.yaml") -> Params:
 
 
 def _cross_check(p: Params, where: str) -> None:
-    for arm in ("", *p.train.arms):
-        if arm and arm not in p.arms and arm != "envace":
+    for run in p.train.runs:
+        if not RUN.fullmatch(run):
             raise ParamsError(
-                f"{where}: train.arms names {arm!r}, which `arms` does not define; known arms: {', '.join(['envace', *p.arms])}"
+                f"{where}: train.runs names {run!r}, must be an arm and a seed, such as envace-1"
             )
+        arm, _ = split_run(run)
+        if arm not in p.arms and arm != "envace":
+            known = ["envace", *p.arms]
+            raise ParamsError(
+                f"{where}: train.runs names {run!r}, but `arms` does not define {arm!r}; known arms: "
+                f"{', '.join(known)}{_nearest(arm, known)}"
+            )
+    if SFT in p.arms:
+        raise ParamsError(f"{where}: arms.{SFT} cannot be an arm; sft.seeds trains policies of that name")
+    for arm in ("", *p.arms):
         try:
             p.resolved_method(arm)
         except ParamsError as e:
             raise ParamsError(
                 f"{where}: {f'arms.{arm}' if p.arms.get(arm) else 'method.override'}: {e}"
             ) from None
-    trained = [f"{a}-{s}" for a in p.train.arms for s in p.train.seeds]
-    known = ["start", *trained]
+    known = ["start", *p.train.runs, *(f"{SFT}-{s}" for s in p.sft.seeds)]
     for key, names in (
         ("eval.policies", p.eval.policies),
         ("tts.policy", (p.tts.policy,)),
@@ -364,7 +396,11 @@ def _value(hint: Any, value: Any, key: str, where: str) -> Any:
         return _record(hint, value, key + ".", where)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
+        if args[1] is MAY_BE_EMPTY and value == []:
+            return ()
         value = _value(args[0], value, key, where)
+        if args[1] is MAY_BE_EMPTY:
+            return value
         low, high = args[1].low, args[1].high
         if not low <= value <= high:
             bound = f"at least {low:g}" if value < low else f"at most {high:g}"
@@ -485,9 +521,9 @@ def main() -> None:
             print(flat[args.get])
         elif not args.quiet:
             print(
-                f"{args.path}: size {params.size}, preset {params.method.preset}, arms {', '.join(params.train.arms)}"
+                f"{args.path}: size {params.size}, preset {params.method.preset}, runs {', '.join(params.train.runs)}"
             )
-            for arm in params.train.arms:
+            for arm in params.arms_trained:
                 for key, value in dataclasses.asdict(params.resolved_method(arm)).items():
                     print(f"  {arm:12} {key:20} {value}")
 

@@ -4,15 +4,16 @@ Flows in: the work folder of training. Flows out: `models/<arm>-<seed>/` with it
 Invariant: the step exported is the one train.json names.
 """
 
+from envace.params import split_run
 from flows._entry import Run, stage
 
 
-@stage("export", policy=lambda params, arm, seed: f"{arm}-{seed}")
-def export(run: Run, arm: str, seed: int) -> None:
-    """Export trained weights."""
+@stage("export", policy=lambda params, name: name)
+def export(run: Run, name: str) -> None:
+    """Export trained weights; NAME is <arm>-<seed>."""
     from tasks.training import export_weights, record_model
 
-    ref = export_weights(run, arm, seed)
+    ref = export_weights(run, *split_run(name))
     record_model(run, ref)
 
 

@@ -5,16 +5,18 @@ Flows in: staged tasks, start weights, parameters. Flows out: `runs/train/<arm>-
 Invariant: succeeds only when exactly `train.steps` steps are done; called again then, it returns at once.
 """
 
+from envace.params import split_run
 from flows._entry import Run, stage
 
 
 @stage(
     "train", sections=("method", "train", "rollout", "judge", "engine"), policy=lambda params, **_: "start"
 )
-def train(run: Run, arm: str, seed: int) -> None:
-    """Train one arm with one seed."""
+def train(run: Run, name: str) -> None:
+    """Train one arm with one seed; NAME is <arm>-<seed>."""
     from tasks.training import run_training, write_training
 
+    arm, seed = split_run(name)
     result = run_training(run, arm, seed)
     write_training(run, arm, seed, result)
 

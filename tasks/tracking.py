@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envace.params import Params, flatten, to_dict
+from envace.params import Params, flatten, split_run, to_dict
 from envace.track import client as mlflow_client
 from envace.track.client import FAILED, FINISHED, KILLED, RunLog
 from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
@@ -141,15 +141,15 @@ def stage_run(
 
 
 def stage_params(params: Params, sections: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    everything = to_dict(params)
+    everything, more = to_dict(params), {}
+    if run := arguments.get("name"):  # one training: charts group by its parts
+        more = dict(zip(("arm", "seed"), split_run(run)))
     flat = flatten({s: everything[s] for s in sections})
     if "train" in sections:
         flat["train.lr_e-6"] = round(params.train.lr * 1e6, 6)
     if "method" in sections:
-        flat |= {
-            f"method.{k}": v for k, v in asdict(params.resolved_method(str(arguments.get("arm", "")))).items()
-        }
-    return flat | dict(arguments)
+        flat |= {f"method.{k}": v for k, v in asdict(params.resolved_method(more.get("arm", ""))).items()}
+    return flat | dict(arguments) | more
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def summary_metrics(root: Path, params: Params) -> dict[str, float]:
         found |= _scores(root / "results/tts" / point, "tts", point)
     for policy in params.fidelity.policies:
         found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
-    for name in (f"{arm}-{seed}" for arm in params.train.arms for seed in params.train.seeds):
+    for name in params.train.runs:
         found |= _training(root / "runs/train" / name, name)
     report = _read(root / "report/summary.json")
     return {**_numbers(report), **found}

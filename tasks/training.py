@@ -17,7 +17,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envace.errors import DataError, EnvironmentUnready
+from envace.errors import DataError, EnvironmentUnready, UserError
+from envace.params import SFT
 from envace.types import PolicyRef
 from tasks.files import check_writable, publish, writable, write_csv, write_json
 from tasks.tracking import lineage_of_model
@@ -45,7 +46,30 @@ def _show_warm_start(run: Any, event: Mapping[str, float]) -> None:
     step, steps = int(event["step"]), int(event["steps"])
     run.metrics({f"warm/{k}": v for k, v in event.items() if k not in ("step", "steps")}, step)
     if step % 50 == 0 or step == steps:
-        run.say(f"warm start {step} of {steps}, loss {event['loss']:.3f}, {event['seconds']:.0f} s")
+        run.say(f"supervised update {step} of {steps}, loss {event['loss']:.3f}, {event['seconds']:.0f} s")
+
+
+@task(cache_policy=NO_CACHE)
+def make_supervised(run: Any, seed: int, out: Path) -> PolicyRef:
+    """The start policy after `sft.updates` more supervised updates. Raises UserError for a policy that has none."""
+    from envace.policy.card import write_card
+    from envace.policy.tiny import continue_start
+    from envace.types import replace
+
+    if run.params.policy.kind not in ("bundled", "tiny"):
+        raise UserError(
+            f"sft.seeds asks for supervised training, but policy.kind is {run.params.policy.kind!r}: expert texts "
+            "exist for the desk's own policies (bundled, tiny); set sft.seeds to []"
+        )
+    with publish(out) as scratch:
+        ref = continue_start(
+            run.params,
+            run.path("models/start"),
+            scratch,
+            seed,
+            progress=lambda event: _show_warm_start(run, event),
+        )
+        return write_card(scratch, replace(ref, uri=_relative(run, out), name=f"{SFT}-{seed}"))
 
 
 def _local(run: Any, scratch: Path, out: Path) -> PolicyRef:

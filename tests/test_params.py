@@ -30,7 +30,7 @@ def test_the_committed_file_is_the_laptop_size():
     assert (ROOT / "params.yaml").read_text() == (ROOT / "sizes/laptop.yaml").read_text()
 
 
-@pytest.mark.parametrize("size", ["laptop", "gpu1", "paper"])
+@pytest.mark.parametrize("size", ["laptop", "study", "gpu1", "paper"])
 def test_every_size_is_valid_and_names_every_key(size):
     params = load(ROOT / f"sizes/{size}.yaml")
     written = yaml.safe_load((ROOT / f"sizes/{size}.yaml").read_text())
@@ -58,8 +58,12 @@ def test_unknown_section_is_refused():
         ("train", "shuffle", 1, "true or false"),
         ("judge", "max_unscored", 1.5, "at most 1"),
         ("engine", "device", "cpuu", "did you mean cpu"),
-        ("train", "arms", [], "non-empty list"),
-        ("train", "seeds", [1, 1], "repeat"),
+        ("train", "runs", [], "non-empty list"),
+        ("train", "runs", ["envace-1", "envace-1"], "repeat"),
+        ("train", "runs", ["envace"], "such as envace-1"),
+        ("train", "runs", ["envace-1\n"], "such as envace-1"),
+        ("sft", "seeds", [1, 1], "repeat"),
+        ("sft", "seeds", 1, "list"),
         ("eval", "policies", ["start", "envace-2"], "did you mean envace-1"),
         ("prefect", "port", 80, "at least 1024"),
     ],
@@ -82,7 +86,17 @@ def test_method_switch_is_checked_too():
 
 
 def test_an_arm_is_defined_before_it_is_trained():
-    assert "standard_grpo" in complaint(lambda d: d["train"].update(arms=["envase"]))
+    text = complaint(lambda d: d["train"].update(runs=["envace-1", "standard_gropo-2"]))
+    assert "standard_gropo-2" in text and "did you mean standard_grpo" in text
+
+
+def test_supervised_training_is_no_arm_but_its_policies_can_be_evaluated():
+    assert "sft" in complaint(lambda d: d["arms"].update(sft={}))
+    data = committed()
+    data["eval"]["policies"] = ["start", "envace-1", "sft-3"]
+    data["sft"]["seeds"] = [3]
+    assert parse(data).sft.seeds == (3,)
+    assert "sft-3" in complaint(lambda d: d["eval"].update(policies=["sft-3"]))
 
 
 def test_arm_overrides_come_last():

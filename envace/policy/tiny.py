@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,32 @@ def build_start(params: Params, out: Path, progress: Progress | None = None) -> 
     if tiny.updates:
         renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
         samples = collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
-        warm_start(model, samples, tiny, tokenizer.pad_token_id, params.seed, progress, began)
+        batches = curriculum(samples, tiny.batch, tiny.updates, params.seed)
+        warm_start(model, batches, tiny, tokenizer.pad_token_id, progress, began)
     return save(model, tokenizer, Path(out), PolicyRef(kind="tiny", uri=str(out), name="start"))
+
+
+def continue_start(
+    params: Params, start: Path, out: Path, seed: int, progress: Progress | None = None
+) -> PolicyRef:
+    """More supervised updates from the weights in `start`, on the same texts in another order; saves to `out`."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from envace.chat.renderer import HFRenderer
+    from envace.desk.tasks import generate
+    from envace.policy.tokenizer import END
+    from envace.types import replace
+
+    began = time.monotonic()
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
+    tiny = replace(params.policy.tiny, updates=params.sft.updates, lr=params.sft.lr)
+    tasks = generate(params.desk.seed, "warm", tiny.tasks)
+    renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
+    samples = collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
+    batches = mixed(samples, tiny.batch, tiny.updates, seed)
+    warm_start(model, batches, tiny, tokenizer.pad_token_id, progress, began)
+    return save(model, tokenizer, Path(out), PolicyRef(kind="trained", uri=str(out), step=tiny.updates))
 
 
 def make_model(tiny: TinyParams, tokenizer: Any, context: int, seed: int) -> Any:
@@ -92,20 +116,19 @@ def make_model(tiny: TinyParams, tokenizer: Any, context: int, seed: int) -> Any
 
 def warm_start(
     model: Any,
-    samples: Sequence[Sample],
+    batches: Iterable[Sequence[Sample]],
     tiny: TinyParams,
     pad_id: int,
-    seed: int,
     progress: Progress | None = None,
     began: float | None = None,
 ) -> float:
-    """`tiny.updates` steps of AdamW on the samples; returns the last loss on answer tokens."""
+    """One step of AdamW on each of `tiny.updates` batches; returns the last loss on answer tokens."""
     torch.set_num_threads(tiny.threads)
     began = time.monotonic() if began is None else began
     optimizer = torch.optim.AdamW(model.parameters(), lr=tiny.lr, betas=(0.9, 0.95), weight_decay=0.01)
     tokens, answer_loss = 0, float("nan")
     model.train()
-    for step, batch in enumerate(curriculum(samples, tiny.batch, tiny.updates, seed)):
+    for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = tiny.lr * schedule(step, tiny.updates)
         loss, answer = _loss(model, batch, pad_id)
@@ -148,10 +171,15 @@ def curriculum(samples: Sequence[Sample], batch: int, updates: int, seed: int) -
     first = [s for s in samples if s.role is Role.REHEARSE and s.episode_id.startswith(PLAYED)]
     n_first = round(COPYING * updates) if first else 0
     yield from draws(first, batch, n_first, seed)
+    yield from mixed(samples, batch, updates - n_first, seed + 1)
+
+
+def mixed(samples: Sequence[Sample], batch: int, updates: int, seed: int) -> Iterator[list[Sample]]:
+    """Batches of all samples, ACT with its own share."""
     act = sum(s.role is Role.ACT for s in samples)
     share = ACT_SHARE if 0 < act < len(samples) else 0.5
     odds = [share / act if s.role is Role.ACT else (1 - share) / (len(samples) - act) for s in samples]
-    yield from draws(samples, batch, updates - n_first, seed + 1, odds)
+    yield from draws(samples, batch, updates, seed, odds)
 
 
 def draws(

@@ -145,9 +145,9 @@ def _data(manifest: dict[str, JSON]) -> list[tuple[str, str]]:
 
 def method(params: Params) -> Table | None:
     """The resolved switches, one column an arm."""
-    arms = [dataclasses.asdict(params.resolved_method(arm)) for arm in params.train.arms]
+    arms = [dataclasses.asdict(params.resolved_method(arm)) for arm in params.arms_trained]
     rows = [(key, *(_switch(a[key]) for a in arms)) for key in arms[0]]
-    return table(("switch", *params.train.arms), rows)
+    return table(("switch", *params.arms_trained), rows)
 
 
 def _switch(value: object) -> str:

@@ -21,7 +21,7 @@ from envace.view.results import EvalRun, FidelityRun, Results, TrainRun
 def load_results(root: Path, params: Params) -> Results:
     """Everything the parameters say a run leaves behind, read as far as possible. Never raises."""
     reader = Reader(Path(root))
-    runs = [f"{arm}-{seed}" for arm in params.train.arms for seed in params.train.seeds]
+    runs = params.train.runs
     tasks = _tasks(reader, params)
     results = Results(
         manifest=reader.json("data/staged/manifest.json"),

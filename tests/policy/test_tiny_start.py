@@ -5,18 +5,19 @@ import asyncio
 import pytest
 
 from envace.errors import EnvironmentUnready
-from envace.params import Params, PolicyParams, TinyParams
+from envace.params import Params, PolicyParams, SFTParams, TinyParams
 from envace.policy.card import read_card, weights_hash
 from envace.policy.corpus import Sample
 from envace.policy.local import LocalPolicy
-from envace.policy.tiny import build_start, curriculum, draws, schedule
+from envace.policy.tiny import build_start, continue_start, curriculum, draws, schedule
 from envace.rollout.policy import GenerationRequest
 from envace.types import FinishReason, Message, Role, Sampling
 
 PARAMS = Params(
     policy=PolicyParams(
         tiny=TinyParams(hidden=32, layers=1, heads=2, vocab=480, updates=3, batch=4, tasks=16, threads=1)
-    )
+    ),
+    sft=SFTParams(updates=2, lr=1e-3),
 )
 
 
@@ -50,6 +51,16 @@ def test_the_folder_is_whole_and_its_card_true(start):
 
 def test_the_same_parameters_make_the_same_weights(start, tmp_path):
     assert build_start(PARAMS, tmp_path / "again").hash == read_card(start[0]).hash
+
+
+def test_supervised_training_goes_on_from_the_start_and_each_seed_goes_its_own_way(start, tmp_path):
+    refs = {
+        name: continue_start(PARAMS, start[0], tmp_path / name, seed)
+        for name, seed in (("a", 1), ("again", 1), ("b", 2))
+    }
+    assert refs["a"].hash == refs["again"].hash != refs["b"].hash
+    assert (refs["a"].kind, refs["a"].step) == ("trained", 2) and read_card(start[0]).hash != refs["a"].hash
+    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (start[0] / "tokenizer.json").read_bytes()
 
 
 def test_a_local_policy_answers_and_decodes_its_own_ids(start):

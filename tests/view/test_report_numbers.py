@@ -21,7 +21,8 @@ from envace.view.report import build
 def study_params(params: Params) -> Params:
     """Two seeds of the headline arm, one control, one supervised policy, two benchmarks."""
     policies = ("start", "envace-1", "envace-2", "zero_reward-1", "sft-1")
-    train = dataclasses.replace(params.train, arms=("envace", "zero_reward"), seeds=(1, 2))
+    runs = ("envace-1", "envace-2", "zero_reward-1", "zero_reward-2")
+    train = dataclasses.replace(params.train, runs=runs)
     score = dataclasses.replace(params.eval, policies=policies, benchmarks=("desk", "desk-unseen"))
     arms = {"zero_reward": {"lone": "zero"}}
     return dataclasses.replace(params, train=train, eval=score, arms=arms)
