@@ -23,10 +23,6 @@ from envace.params import EngineParams
 from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
 from envace.types import Sampling
 
-WINDOW_S = (
-    0.03  # the episodes that were answered together ask again within about this long, one after another
-)
-
 
 class HFServer:
     """One Ray actor holding a copy of the policy."""
@@ -45,12 +41,10 @@ class HFServer:
         self.generator = BatchGenerator(
             model,
             end if isinstance(end, list) else [end],
-            self.model_config.tokenizer.pad_token_id,
             max_batch=engine.concurrency,
             seed=config.seed + rank,
         )
-        self.batcher = AsyncBatcher(self.generator, window_s=WINDOW_S)
-        self.jobs = 0
+        self.batcher = AsyncBatcher(self.generator)
 
     async def ready(self) -> str:
         return f"hf:{os.getpid()}"
@@ -66,7 +60,6 @@ class HFServer:
             max_tokens=max(1, min(sampling_params.get("max_tokens") or self.config.response_length, room)),
             seed=sampling_params.get("seed"),
         )
-        self.jobs += 1
         result = await self.batcher.submit(Job(prompt_ids=tuple(prompt_ids), sampling=sampling))
         return TokenOutput(
             token_ids=list(result.output_ids),
@@ -79,8 +72,8 @@ class HFServer:
         self.generator.load_state_dict(state, step)
 
     async def stats(self) -> dict[str, float]:
-        """What was done since the server started: jobs, batches, tokens_in, tokens_out, seconds of decoding."""
-        return {"jobs": self.jobs, **self.generator.counters}
+        """What was done since the server started, see `BatchGenerator.counters`."""
+        return dict(self.generator.counters)
 
     async def set_global_steps(self, step: int) -> None:
         self.generator.version = step

@@ -5,7 +5,8 @@ Invariant: a name has exactly one slash; the parts of a step add up to it.
 
 seconds/...  step; its parts rollout, old_log_prob, reference, advantage, update, sync, checkpoint, other; and
              between, the time since the step before, which belongs to no step
-server/...   the hf servers during the rollout: seconds of decoding (of the busiest), batches, rows_a_batch
+server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and the share
+             of prompt tokens that no one had to read again (shared)
 loss/... gap/... perf/...  of verl's own; loss/entropy and gap/... on a CPU over the rows that moved a weight
 """
 
@@ -72,8 +73,10 @@ def server_metrics(
         {k: v - old.get(k, 0) for k, v in now.items()}
         for now, old in zip(totals, before or [{}] * len(totals), strict=True)
     ]
-    batches = sum(n["batches"] for n in new)
-    found = {"seconds": max(n["seconds"] for n in new), "batches": batches}
-    if batches:
-        found["rows_a_batch"] = sum(n["jobs"] for n in new) / batches
+    total = {k: sum(n[k] for n in new) for k in ("steps", "rows", "tokens_in", "tokens_read")}
+    found = {"seconds": max(n["seconds"] for n in new), "steps": total["steps"]}
+    if total["steps"]:
+        found["rows_a_step"] = total["rows"] / total["steps"]
+    if total["tokens_in"]:
+        found["shared"] = 1 - total["tokens_read"] / total["tokens_in"]
     return {f"server/{name}": float(value) for name, value in found.items()}

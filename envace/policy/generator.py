@@ -1,9 +1,12 @@
-"""Batched sampling from a causal language model on one machine, for rollouts without an inference server.
+"""Sampling from a causal language model on one machine, for rollouts without an inference server.
 
-Flows in: `Job`s (prompt ids and sampling settings). Flows out: one `Result` a job, in the same order: the ids
-written, their log-probabilities under the distribution they were sampled from, and why the writing ended.
-Invariant: a job with a seed draws the same random numbers whoever shares its batch; weights never change
-inside a batch, and every result names the weight version that wrote it.
+Flows in: `Job`s (prompt ids and sampling settings), at any time. Flows out: a `Result` each: the ids written, their
+log-probabilities under the distribution they were sampled from, and why the writing ended.
+Invariant: a job with a seed draws the same random numbers whoever is written beside it; weights never change while
+anything is being written, and every result names the weight version that wrote it.
+
+Jobs join and leave between two tokens, and none reads what another has read already: an episode's next prompt begins
+with the last one, and the prompts of a group begin alike.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from envace.policy.slots import Slots
 from envace.types import FinishReason, Sampling
 
 
@@ -41,42 +45,87 @@ class Result:
     weight_version: int | None = None
 
 
-class BatchGenerator:
-    """Left-padded KV-cache sampling over a Hugging Face causal model.
+@dataclass(slots=True)
+class _Row:
+    """A job while it is written."""
 
-    model: a `PreTrainedModel` (put into eval mode); end_ids close a sequence; max_batch bounds the sequences
-    decoded together; seed feeds the jobs that bring no seed of their own.
+    key: Hashable
+    job: Job
+    draws: torch.Tensor  # one uniform number a token it may write
+    written: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: FinishReason = FinishReason.LENGTH
+
+    @property
+    def ends(self) -> int:
+        """Tokens of prompt and answer."""
+        return len(self.job.prompt_ids) + len(self.written)
+
+
+Take = Callable[[int], Sequence[tuple[Hashable, Job]]]  # at most so many jobs that are there now
+Done = Callable[[Hashable, Result], None]
+PADDING = 512  # tokens of padding worth less than one more call of the model
+
+
+class BatchGenerator:
+    """Writes up to `max_batch` jobs beside each other with a Hugging Face causal model.
+
+    model: a `PreTrainedModel` (put into eval mode); end_ids close a sequence; `max_batch` more sequences are kept for
+    their prefixes; seed feeds the jobs that bring no seed of their own. Raises ValueError for a model whose layers
+    do not all attend to everything before.
     """
 
-    def __init__(
-        self, model: Any, end_ids: Iterable[int], pad_id: int, *, max_batch: int = 64, seed: int = 0
-    ):
+    def __init__(self, model: Any, end_ids: Iterable[int], *, max_batch: int = 64, seed: int = 0):
         self.model = model.eval()
         self.end_ids = frozenset(int(i) for i in end_ids)
-        self.pad_id = int(pad_id)
         self.max_batch = max_batch
         self.context = int(getattr(model.config, "max_position_embeddings", 0) or 0)  # 0: unbounded
         self.version: int | None = None
-        self.counters = {"batches": 0, "tokens_in": 0, "tokens_out": 0, "seconds": 0.0}
+        # jobs done; tokens of their prompts, of those read, and written; steps, rows over all steps; seconds of work
+        self.counters = dict.fromkeys(
+            ("jobs", "tokens_in", "tokens_read", "tokens_out", "steps", "rows", "seconds"), 0.0
+        )
+        self._slots = Slots(self.model, 2 * max_batch)
         self._shared = torch.Generator().manual_seed(seed)
         self._lock = threading.Lock()
 
     def generate(self, jobs: Sequence[Job]) -> list[Result]:
         """Write every job; results stand in the order of the jobs. Thread-safe; blocks while it works."""
-        draws = {i: self._uniforms(job) for i, job in enumerate(jobs)}
-        order = sorted(
-            range(len(jobs)), key=lambda i: len(jobs[i].prompt_ids)
-        )  # alike lengths waste less padding
-        results: dict[int, Result] = {}
-        for start in range(0, len(order), self.max_batch):
-            chunk = order[start : start + self.max_batch]
-            with self._lock:
-                for i, result in zip(chunk, self._run([jobs[i] for i in chunk], [draws[i] for i in chunk])):
-                    results[i] = result
+        waiting = list(enumerate(jobs))
+        results: dict[Hashable, Result] = {}
+
+        def take(n: int) -> list[tuple[Hashable, Job]]:
+            now, waiting[:] = waiting[:n], waiting[n:]
+            return now
+
+        self.serve(take, results.__setitem__)
         return [results[i] for i in range(len(jobs))]
 
+    @torch.no_grad()
+    def serve(self, take: Take, done: Done) -> None:
+        """Write what `take` gives, asked again between any two tokens, until it gives nothing and nothing is open."""
+        with self._lock:
+            began, rows = time.perf_counter(), []
+            try:
+                while True:
+                    new = take(self.max_batch - len(rows))
+                    self._join(rows, new, done)
+                    if not rows and not new:
+                        return
+                    if not rows:
+                        continue
+                    self._slots.append([row.written[-1] for row in rows])
+                    self._write(rows, 0, self._slots.read(0, [row.ends for row in rows]))
+                    self.counters["steps"] += 1
+                    self.counters["rows"] += len(rows)
+                    self._leave(rows, done)
+            finally:
+                while self._slots.live:  # only after an error
+                    self._slots.close(self._slots.live - 1)
+                self.counters["seconds"] += time.perf_counter() - began
+
     def load_state_dict(self, state: Mapping[str, Any], version: int | None = None) -> None:
-        """Swap the weights between two batches. Raises RuntimeError when names or shapes do not fit."""
+        """Swap the weights while nothing is written. Raises RuntimeError when names or shapes do not fit."""
         with self._lock:
             missing, unexpected = self.model.load_state_dict(state, strict=False)
             tied = set(getattr(self.model, "_tied_weights_keys", None) or ())
@@ -84,7 +133,10 @@ class BatchGenerator:
                 raise RuntimeError(
                     f"weights do not fit: missing {sorted(missing)[:4]}, unexpected {unexpected[:4]}"
                 )
+            self._slots.forget()
             self.version = version
+
+    # --- one job ---------------------------------------------------------------------------------------------
 
     def _room(self, job: Job) -> int:
         """Tokens a job may write: its own cap, and what the context still holds."""
@@ -93,93 +145,84 @@ class BatchGenerator:
 
     def _uniforms(self, job: Job) -> torch.Tensor:
         seed = job.sampling.seed
-        if seed is None:
-            with self._lock:
-                return torch.rand(self._room(job), generator=self._shared, dtype=torch.float64)
-        own = torch.Generator().manual_seed(seed % 2**63)
-        return torch.rand(self._room(job), generator=own, dtype=torch.float64)
+        source = self._shared if seed is None else torch.Generator().manual_seed(seed % 2**63)
+        return torch.rand(self._room(job), generator=source, dtype=torch.float64)
 
-    @torch.no_grad()
-    def _run(self, jobs: list[Job], draws: list[torch.Tensor]) -> list[Result]:
-        began = time.perf_counter()
-        batch = _Batch(self, jobs, draws)
-        while batch.live:
-            batch.step()
-        self.counters["batches"] += 1
-        self.counters["tokens_in"] += sum(len(j.prompt_ids) for j in jobs)
-        self.counters["tokens_out"] += sum(len(w) for w in batch.written)
-        self.counters["seconds"] += time.perf_counter() - began
-        return [
-            Result(output_ids=tuple(w), logprobs=tuple(p), finish=f, weight_version=self.version)
-            for w, p, f in zip(batch.written, batch.logprobs, batch.finish)
-        ]
+    def _result(self, row: _Row) -> Result:
+        self.counters["jobs"] += 1
+        self.counters["tokens_in"] += len(row.job.prompt_ids)
+        self.counters["tokens_out"] += len(row.written)
+        return Result(
+            output_ids=tuple(row.written), logprobs=tuple(row.logprobs), finish=row.finish, weight_version=self.version
+        )  # fmt: skip
+
+    # --- all of them -----------------------------------------------------------------------------------------
+
+    def _join(self, rows: list[_Row], new: Sequence[tuple[Hashable, Job]], done: Done) -> None:
+        """New jobs read what no row holds of their prompts and write their first token."""
+        joining = []
+        for key, job in new:
+            row = _Row(key, job, self._uniforms(job))
+            if len(row.draws):
+                joining.append(row)
+            else:
+                done(key, self._result(row))
+        # a job that begins like another one of the same batch waits for it and reads the rest
+        for batch in _alike(joining):
+            held = self._slots.open([row.job.prompt_ids for row in batch])
+            first = len(rows)
+            rows.extend(batch)
+            ends = [row.ends for row in batch]
+            self.counters["tokens_read"] += int(sum(ends) - held.sum())
+            for start, stop in _cuts([end - int(h) for end, h in zip(ends, held)]):
+                self._write(rows, first + start, self._slots.read(first + start, ends[start:stop]))
+        self._leave(rows, done)
+
+    def _write(self, rows: list[_Row], first: int, logits: torch.Tensor) -> None:
+        """One token for rows [first, first + B) from logits [B, V]."""
+        some = rows[first : first + len(logits)]
+        uniforms = torch.stack([row.draws[len(row.written)] for row in some])
+        tokens, logprobs = sample(logits.float().cpu(), [row.job.sampling for row in some], uniforms)
+        for row, token, logprob in zip(some, tokens, logprobs):
+            row.written.append(token)
+            row.logprobs.append(logprob)
+            if token in self.end_ids:
+                row.finish = FinishReason.STOP
+
+    def _leave(self, rows: list[_Row], done: Done) -> None:
+        """Rows that ended or have no room left give their place to the last ones."""
+        for at in range(len(rows) - 1, -1, -1):
+            row = rows[at]
+            if row.finish is FinishReason.STOP or len(row.written) == len(row.draws):
+                rows[at] = rows[self._slots.close(at)]
+                rows.pop()
+                done(row.key, self._result(row))
 
 
-class _Batch:
-    """The state of one batch while it is decoded. `live` holds the job index of each remaining row."""
+def _alike(rows: list[_Row]) -> list[list[_Row]]:
+    """Batches in which no two prompts are the same: the later ones find the first one's prefix."""
+    batches: list[list[_Row]] = []
+    seen: dict[tuple[int, ...], int] = {}
+    for row in rows:
+        k = min(seen.get(row.job.prompt_ids, 0), 1)
+        seen[row.job.prompt_ids] = k + 1
+        if len(batches) <= k:
+            batches.append([])
+        batches[k].append(row)
+    for batch in batches:
+        batch.sort(key=lambda row: len(row.job.prompt_ids))
+    return batches
 
-    def __init__(self, owner: BatchGenerator, jobs: list[Job], draws: list[torch.Tensor]):
-        self.model, self.end_ids, self.pad_id = owner.model, owner.end_ids, owner.pad_id
-        self.device = next(owner.model.parameters()).device
-        self.jobs, self.draws = jobs, draws
-        self.written: list[list[int]] = [[] for _ in jobs]
-        self.logprobs: list[list[float]] = [[] for _ in jobs]
-        self.finish = [FinishReason.LENGTH] * len(jobs)
-        self.live = [i for i in range(len(jobs)) if len(draws[i])]
-        self.cache = None
-        if self.live:
-            self._left_pad()
 
-    def _left_pad(self) -> None:
-        prompts = [self.jobs[i].prompt_ids for i in self.live]
-        width = max(map(len, prompts))
-        ids = torch.full((len(prompts), width), self.pad_id, dtype=torch.long)
-        mask = torch.zeros((len(prompts), width), dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
-        self.ids, self.mask = ids.to(self.device), mask.to(self.device)
-        self.positions = (self.mask.cumsum(1) - 1).clamp(min=0)
-
-    def step(self) -> None:
-        """One token for every live row."""
-        out = self.model(
-            input_ids=self.ids,
-            attention_mask=self.mask,
-            position_ids=self.positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        self.cache = out.past_key_values
-        uniforms = torch.stack([self.draws[i][len(self.written[i])] for i in self.live])
-        tokens, logprobs = sample(
-            out.logits[:, -1].float().cpu(), [self.jobs[i].sampling for i in self.live], uniforms
-        )
-        keep = [row for row, i in enumerate(self.live) if self._write(i, tokens[row], logprobs[row])]
-        self._advance(tokens, keep)
-
-    def _write(self, i: int, token: int, logprob: float) -> bool:
-        """Note one token of job i; False when that ends the job."""
-        self.written[i].append(token)
-        self.logprobs[i].append(logprob)
-        if token in self.end_ids:
-            self.finish[i] = FinishReason.STOP
-            return False
-        return len(self.written[i]) < len(self.draws[i])
-
-    def _advance(self, tokens: list[int], keep: list[int]) -> None:
-        """Drop the finished rows and make the written tokens the next input."""
-        if len(keep) < len(self.live) and keep:
-            rows = torch.tensor(keep, device=self.device)
-            self.cache.batch_select_indices(rows)
-            self.mask, self.positions = self.mask[rows], self.positions[rows]
-        self.live = [self.live[row] for row in keep]
-        if not keep:
-            return
-        self.ids = torch.tensor([[tokens[row]] for row in keep], device=self.device)
-        self.mask = torch.cat([self.mask, self.mask.new_ones((len(keep), 1))], dim=1)
-        self.positions = self.positions[:, -1:] + 1
+def _cuts(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs [start, stop) of neighbours, cut where padding them to one length would waste more than PADDING."""
+    cuts, start = [], 0
+    for stop in range(1, len(lengths) + 1):
+        some = lengths[start : stop + 1]
+        if stop == len(lengths) or max(some) * len(some) - sum(some) > PADDING:
+            cuts.append((start, stop))
+            start = stop
+    return cuts
 
 
 def sample(
@@ -215,17 +258,15 @@ def _cut(row: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
 
 
 class AsyncBatcher:
-    """Turns concurrent `submit`s into batches, decoded on a worker thread beside the event loop.
+    """Feeds concurrent `submit`s to a generator that works on a thread beside the event loop.
 
-    While one batch decodes, arrivals wait; then the oldest leads the next batch and those of the most similar
-    prompt length join it. When a batch raises, its jobs and all waiting ones fail at once with that error; a
-    later submit starts afresh.
+    When the generator raises, all that is open fails at once with that error; a later submit starts afresh.
     """
 
-    def __init__(self, generator: BatchGenerator, *, window_s: float = 0.004):
+    def __init__(self, generator: BatchGenerator):
         self.generator = generator
-        self.window_s = window_s  # how long the first arrival waits for company
-        self._waiting: list[tuple[Job, asyncio.Future[Result]]] = []
+        self._waiting: list[tuple[asyncio.Future[Result], Job]] = []
+        self._open: set[asyncio.Future[Result]] = set()
         self._worker: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -233,46 +274,48 @@ class AsyncBatcher:
         """Write one job. Raises what the generator raised."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a new asyncio.run: futures of a closed loop can never be answered
-            self._loop, self._waiting, self._worker = loop, [], None
+            self._loop, self._waiting, self._open, self._worker = loop, [], set(), None
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append((job, future))
+        self._waiting.append((future, job))
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
         return await future
 
     async def _work(self) -> None:
-        batch: list[tuple[Job, asyncio.Future[Result]]] = []
         try:
-            await asyncio.sleep(self.window_s)
-            while batch := self._next_batch():
-                results = await asyncio.to_thread(self.generator.generate, [job for job, _ in batch])
-                for (_, future), result in zip(batch, results):
-                    if not future.done():
-                        future.set_result(result)
-                await asyncio.sleep(self.window_s)  # the answered usually ask again at once
+            while self._waiting:
+                await asyncio.to_thread(self.generator.serve, self._take, self._answer)
+                await asyncio.sleep(0)  # the answered may have asked again
         except BaseException as error:
-            self._fail(batch, error)
+            self._fail(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
-        self._waiting = [(job, future) for job, future in self._waiting if not future.done()]
-        if not self._waiting:
+    def _take(self, n: int) -> list[tuple[asyncio.Future[Result], Job]]:
+        """On the worker thread. A list is only ever appended to by the loop's thread, and cut here."""
+        if not n or not self._waiting:
             return []
-        length = len(self._waiting[0][0].prompt_ids)
-        rank = sorted(
-            range(len(self._waiting)), key=lambda i: (abs(len(self._waiting[i][0].prompt_ids) - length), i)
-        )
-        chosen = set(rank[: self.generator.max_batch])
-        batch = [entry for i, entry in enumerate(self._waiting) if i in chosen]
-        self._waiting = [entry for i, entry in enumerate(self._waiting) if i not in chosen]
-        return batch
+        now = self._waiting[:n]
+        del self._waiting[: len(now)]
+        now = [(future, job) for future, job in now if not future.done()]
+        self._open.update(future for future, _ in now)
+        return now
 
-    def _fail(self, batch: list[tuple[Job, asyncio.Future[Result]]], error: BaseException) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, future in [*batch, *waiting]:
+    def _answer(self, future: asyncio.Future[Result], result: Result) -> None:
+        self._open.discard(future)
+        self._loop.call_soon_threadsafe(_settle, future, result)
+
+    def _fail(self, error: BaseException) -> None:
+        futures = [*self._open, *(future for future, _ in self._waiting)]
+        self._open, self._waiting = set(), []
+        for future in futures:
             if not future.done():
                 with contextlib.suppress(asyncio.InvalidStateError):
                     future.cancel() if isinstance(error, asyncio.CancelledError) else future.set_exception(
                         error
                     )
+
+
+def _settle(future: asyncio.Future[Result], result: Result) -> None:
+    if not future.done():  # nobody waits any more
+        future.set_result(result)

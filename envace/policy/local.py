@@ -41,9 +41,12 @@ class LocalPolicy:
             torch.set_num_threads(threads)
         model, tokenizer = load(path)
         self.renderer = renderer or HFRenderer(tokenizer, enable_thinking)
-        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        ends = end_ids(model, tokenizer)
-        self.generator = BatchGenerator(model, ends, pad, max_batch=concurrency, seed=seed)
+        try:
+            self.generator = BatchGenerator(
+                model, end_ids(model, tokenizer), max_batch=concurrency, seed=seed
+            )
+        except ValueError as e:
+            raise EnvironmentUnready(f"{path}: {e}; serve it with vLLM (engine.rollout: vllm)") from None
         self.batcher = AsyncBatcher(self.generator)
 
     async def generate(self, request: GenerationRequest) -> Completion:

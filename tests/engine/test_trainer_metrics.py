@@ -41,17 +41,28 @@ def test_means_over_trained_tokens_come_from_sums():
 
 
 def test_servers_are_counted_from_one_rollout_to_the_next():
-    first = [{"jobs": 10, "batches": 2, "seconds": 1.0}, {"jobs": 6, "batches": 2, "seconds": 3.0}]
-    second = [{"jobs": 20, "batches": 3, "seconds": 2.5}, {"jobs": 6, "batches": 2, "seconds": 3.0}]
+    def counted(steps, rows, tokens_in, tokens_read, seconds):
+        return {
+            "steps": steps,
+            "rows": rows,
+            "tokens_in": tokens_in,
+            "tokens_read": tokens_read,
+            "seconds": seconds,
+        }
+
+    first = [counted(2, 10, 100, 50, 1.0), counted(2, 6, 100, 100, 3.0)]
+    second = [counted(3, 20, 140, 60, 2.5), counted(2, 6, 100, 100, 3.0)]
     assert server_metrics(first, []) == {
         "server/seconds": 3.0,
-        "server/batches": 4.0,
-        "server/rows_a_batch": 4.0,
+        "server/steps": 4.0,
+        "server/rows_a_step": 4.0,
+        "server/shared": 0.25,
     }
     assert server_metrics(second, first) == {
         "server/seconds": 1.5,
-        "server/batches": 1.0,
-        "server/rows_a_batch": 10.0,
+        "server/steps": 1.0,
+        "server/rows_a_step": 10.0,
+        "server/shared": 0.75,
     }
 
 

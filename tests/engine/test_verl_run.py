@@ -105,7 +105,7 @@ def check_steps(work: Path, n: int) -> None:
         parts = [v for k, v in record.items() if k.startswith("seconds/")]
         whole = 2 * record["seconds/step"] + record["seconds/between"]  # the step itself, and its parts
         assert sum(parts) == pytest.approx(whole) and record["seconds/other"] >= 0
-        assert record["server/rows_a_batch"] > 0 and 0 <= record["train/rehearsed_success"] <= 1
+        assert record["server/rows_a_step"] > 0 and 0 <= record["train/rehearsed_success"] <= 1
         assert record["train/trained_reward"] == pytest.approx(record["train/reward"])
         assert all(name.count("/") == 1 for name in record if name != "step")
     assert any(record["loss/grad_norm"] > 0 for record in steps), "no step had anything to learn from"
