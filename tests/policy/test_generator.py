@@ -138,7 +138,7 @@ def test_concurrent_submits_are_written_beside_each_other():
 def conversation(rng, turns=4):
     """A prompt that grows by what was written and by something new, as an episode's does."""
     prompt, results = tuple(rng.choices(range(4, 40), k=rng.randint(1, 20))), []
-    for turn in range(turns):
+    for _ in range(turns):
         job = Job(prompt_ids=prompt, sampling=Sampling(max_tokens=rng.randint(1, 8), seed=rng.randrange(99)))
         result = yield job
         results.append((job, result))
