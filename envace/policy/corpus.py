@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PLAYED = "warm/"  # how ids of episodes with records begin; private rehearsals have none
 SLIP = 0.16  # share of ACT steps at which the teacher makes a faulty call first
-PRIVATE = 0.15  # share of tasks also rehearsed in private, evaluated and condensed
+PRIVATE = 0.25  # share of tasks also rehearsed in private, evaluated and condensed
 WITH_MEMORY = 0.25  # share of tasks played with a memory in the prompt
 TRIED = re.compile(r"^(\w+) \{.* -> (.*)$", re.M)
 
