@@ -62,6 +62,9 @@ def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
     }
     if params.engine.device == "cpu":
         env |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1"}
+        env["RAY_worker_niceness"] = (
+            "0"  # Ray's 15 would let anything else on the machine starve the training
+        )
     if params.policy.kind != "hub":
         env["HF_HUB_OFFLINE"] = "1"
     return env

@@ -64,6 +64,7 @@ class _Row:
 
 Take = Callable[[int], Sequence[tuple[Hashable, Job]]]  # at most so many jobs that are there now
 Done = Callable[[Hashable, Result], None]
+GATHER = 4  # steps that few new jobs wait for more to be read with: one prompt costs as much as a whole step
 PADDING = 512  # tokens of padding worth less than one more call of the model
 
 
@@ -267,6 +268,7 @@ class AsyncBatcher:
         self.generator = generator
         self._waiting: list[tuple[asyncio.Future[Result], Job]] = []
         self._open: set[asyncio.Future[Result]] = set()
+        self._asked = 0  # since jobs were last given
         self._worker: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -293,8 +295,11 @@ class AsyncBatcher:
 
     def _take(self, n: int) -> list[tuple[asyncio.Future[Result], Job]]:
         """On the worker thread. A list is only ever appended to by the loop's thread, and cut here."""
-        if not n or not self._waiting:
+        live, self._asked = self.generator.max_batch - n, self._asked + 1
+        few = len(self._waiting) <= live // GATHER
+        if not n or not self._waiting or (few and live and self._asked < GATHER):
             return []
+        self._asked = 0
         now = self._waiting[:n]
         del self._waiting[: len(now)]
         now = [(future, job) for future, job in now if not future.done()]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from envace.policy.generator import AsyncBatcher, BatchGenerator, Job, sample
+from envace.policy.generator import GATHER, AsyncBatcher, BatchGenerator, Job, sample
 from envace.types import FinishReason, Sampling
 
 END = 3
@@ -241,3 +241,17 @@ def test_a_cancelled_waiter_does_not_hold_up_the_others():
 
     first, second, third = asyncio.run(asyncio.wait_for(go(), 5))
     assert isinstance(second, asyncio.CancelledError) and first.output_ids and third.output_ids
+
+
+def test_a_lone_newcomer_waits_a_few_steps_for_company_but_never_when_nothing_is_written():
+    batcher = AsyncBatcher(BatchGenerator(tiny_model(), [END], max_batch=8, seed=0))
+
+    async def go():
+        batcher._waiting.append((asyncio.get_running_loop().create_future(), jobs(1)[0]))
+        alone = batcher._take(8)
+        batcher._waiting.append((asyncio.get_running_loop().create_future(), jobs(1)[0]))
+        beside_six = [len(batcher._take(2)) for _ in range(GATHER)]
+        batcher._waiting += [(asyncio.get_running_loop().create_future(), job) for job in jobs(2)]
+        return len(alone), beside_six, len(batcher._take(4))
+
+    assert asyncio.run(go()) == (1, [0] * (GATHER - 1) + [1], 2)
