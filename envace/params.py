@@ -55,8 +55,19 @@ class DataParams:
     source: Literal["desk", "local", "s3", "hub"] = "desk"
     uri: str = ""  # folder, s3:// prefix or hub id; empty for the desk
     revision: str = ""
+    patterns: tuple[str, ...] = ("*.json", "*.jsonl", "*.parquet")  # files of the source; * crosses slashes
+    sha256: dict[str, str] = field(default_factory=dict)  # file -> checksum it must have
+    accept_changed: bool = False  # take a source whose files changed since they were fetched
+    require_thinking: bool = False  # one thought in every assistant message, as the published set has
+    strict_tool_schema: bool = False  # leave out rows whose tools verl's own schema refuses
+    select: dict[str, Any] = field(
+        default_factory=dict
+    )  # shares dropped by difficulty, see envace/data/select.py
     max_first_prompt_tokens: Count = 3500  # rows whose first prompt is longer are rejected
-    held_share: Share = 0.0625  # of rows not made by the desk: the part held out, chosen by hash of the id
+    split: Literal["hash", "first_n"] = "hash"  # of rows that bring no split of their own
+    held_share: Share = 0.0625  # held out under `hash`, chosen by seed and id
+    held_rows: Count = 100  # held out under `first_n`
+    workers: CountOrZero = 0  # processes; 0 is one a core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +145,7 @@ class TrainParams:
     prompts: Count = 4  # prompts a step
     group: Annotated[int, Range(2, 1024)] = 4  # episodes a prompt
     lr: Positive = 1e-4
+    lr_schedule: Literal["constant", "cosine"] = "constant"  # cosine falls to nothing at the last step
     warmup_steps: CountOrZero = 0
     weight_decay: Annotated[float, Range(0.0)] = 0.01
     grad_clip: Positive = 1.0

@@ -6,6 +6,7 @@ Invariant: the folder is complete or absent.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from envace.params import Params
 from envace.types import Task
 from tasks.files import publish
 
+PAUSE_S = 10.0  # between two lines of progress
+
 
 @task(cache_policy=NO_CACHE)
 def stage_rows(run: Any, out: Path) -> dict[str, Any]:
@@ -25,8 +28,22 @@ def stage_rows(run: Any, out: Path) -> dict[str, Any]:
     from envace.data.stage import stage
 
     worlds.load(run.params.rollout.worlds)
+    shown = _Rows(run)
     with publish(out) as scratch:
-        return stage(run.params, scratch)
+        return stage(run.params, scratch, shown, state=run.state, say=run.say)
+
+
+class _Rows:
+    """Says now and then how many rows were read."""
+
+    def __init__(self, run: Any):
+        self.run, self.began, self.said = run, time.monotonic(), time.monotonic()
+
+    def __call__(self, rows: int) -> None:
+        now = time.monotonic()
+        if now - self.said > PAUSE_S:
+            self.said = now
+            self.run.say(f"{rows} rows read, {rows / (now - self.began):.0f} a second")
 
 
 @task(cache_policy=NO_CACHE)

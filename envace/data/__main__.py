@@ -1,7 +1,7 @@
-"""`python -m envace.data FILE`: check a file of rows and explain every fault.
+"""`python -m envace.data check FILE`: explain every fault of a file of rows. `... annotate`: label raw rows.
 
-Flows in: a .jsonl or .parquet file of CM2 rows. Flows out: a line a fault (place, field, what is wrong, reason
-code), then a count.
+Flows in: a .jsonl, .json or .parquet file of rows in any form. Flows out: a line a fault (place, field, what is wrong,
+reason code), then a count.
 Invariant: exit status 0 only when every row is usable; 1 when some are not; 2 when the file cannot be read.
 """
 
@@ -9,41 +9,66 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from envace import worlds
+from envace.data.annotate.cli import add as add_annotate
 from envace.data.check import check_row
-from envace.data.sources import READERS
+from envace.data.knobs import knobs
+from envace.data.sift import storable
+from envace.data.sources import READERS, Raw
 from envace.errors import DataError, boundary
-from envace.params import load
+from envace.params import Params, load
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print every fault of the file's rows; return the exit status."""
-    cli = argparse.ArgumentParser(prog="python -m envace.data", description="Check a file of CM2 rows.")
-    cli.add_argument("file", type=Path)
-    cli.add_argument(
+    """Run a subcommand; return the exit status."""
+    cli = argparse.ArgumentParser(
+        prog="python -m envace.data", description="Check and annotate files of rows."
+    )
+    commands = cli.add_subparsers(required=True, metavar="COMMAND")
+    _add_check(commands)
+    add_annotate(commands)
+    args = cli.parse_args(argv)
+    return args.run(args)  # every subcommand sets `run`: parsed arguments -> exit status
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "check",
+        help="explain every fault of a file of rows",
+        description="Explain every fault of a file of rows.",
+    )
+    command.add_argument("file", type=Path)
+    command.add_argument(
         "--params",
         type=Path,
         default=Path("params.yaml"),
-        help="where rollout.worlds names your own worlds (%(default)s)",
+        help="where data.* says which rules hold, and rollout.worlds names your own worlds (%(default)s)",
     )
-    args = cli.parse_args(argv)
-    path = args.file
-    if args.params.is_file():
-        worlds.load(load(args.params).rollout.worlds)  # a row's rules may name them
-    rows = bad = 0
-    for raw in _open(path):
-        rows += 1
-        faults = [raw.fault] if raw.fault else check_row(raw.row)
-        bad += bool(faults)
+    command.set_defaults(run=_check)
+
+
+def _check(args: argparse.Namespace) -> int:
+    params = load(args.params) if args.params.is_file() else Params()
+    worlds.load(params.rollout.worlds)  # a row's rules may name them
+    options = knobs(params).options
+    rows, reasons = Counter({True: 0, False: 0}), Counter()
+    for raw in _open(args.file):
+        faults = [raw.fault] if raw.fault else check_row(raw.row, options)
+        rows[not faults] += 1
+        reasons.update({str(f.reason) for f in faults})
         for fault in faults:
-            print(f"{raw.where}: {fault}".encode("utf-8", "replace").decode())
-    print(f"{path}: {rows} rows, {rows - bad} usable, {bad} with faults")
-    return int(bad > 0 or rows == 0)
+            print(storable(f"{raw.where}: {fault}"))
+    for reason, n in sorted(reasons.items()):
+        print(f"{n:8} {reason}")
+    print(f"{args.file}: {rows.total()} rows, {rows[True]} usable, {rows[False]} with faults")
+    return int(rows[False] > 0 or rows.total() == 0)
 
 
-def _open(path: Path):
+def _open(path: Path) -> Iterator[Raw]:
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     if path.suffix not in READERS:

@@ -1,11 +1,13 @@
 """Between CM2 rows and tasks.
 
-Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one.
+Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one, or the row in its one stored
+form.
 Invariant: `task_from_row(row_from_task(task)) == task` for every task with a reference dialogue, also through
-parquet. Rows of a foreign source bring no world and no rules; both are extensions inside `extra_info`.
+parquet; `stored(examine(row)) == row_from_task(task_from_row(row))`, at a tenth of the cost. Rows of a foreign
+source bring no world and no rules; both are extensions inside `extra_info`.
 
-A row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with `messages` (the
-whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interaction_kwargs.checklist_list`
+A stored row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with `messages`
+(the whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interaction_kwargs.checklist_list`
 [variant][turn][item], `original_index`, and the extensions `world`, `records` (those the dialogue does not hold),
 `tags` and, per item, `extra_info.rule`; all three of `world`, `records` and `rule` are JSON text.
 """
@@ -13,16 +15,17 @@ whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interac
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from envace.data.check import arguments, check_row, tool_list
+from envace.data import jsontext
+from envace.data.check import Checked, examine
+from envace.data.checklist import first_variant
+from envace.data.forms import Row
 from envace.errors import DataError
 from envace.types import JSON, Item, Message, Record, Task, ToolCall
 
-THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
-Row = dict[str, Any]
+OPEN, CLOSE = "<think>", "</think>"
+SOURCE = "cm2"  # of a row that names none
 
 
 # --- task -> row ----------------------------------------------------------------------------------------------
@@ -32,38 +35,47 @@ def row_from_task(task: Task) -> Row:
     """A task as a CM2 row. Raises DataError when it has no reference dialogue."""
     if not task.reference:
         raise DataError(f"task {task.id} has no reference dialogue, so it cannot be written as a row")
-    extra = {
-        "messages": [_message_out(m, f"{i}") for i, m in enumerate(task.reference)],
-        "tools": json.dumps(task.tools, ensure_ascii=False),
-        "interaction_kwargs": {
-            "name": "checklist",
-            "checklist_list": [[[_item_out(i) for i in items] for items in task.checklist]],
-        },
-        "need_tools_kwargs": True,
-        "original_index": task.id,
-        "world": _text(task.world),
-        "records": _text([_record_out(r) for r in _beyond(task)]),
-        "tags": list(task.tags),
-    }
+    items = [[_item_out(i) for i in items] for items in task.checklist]
+    records = [_record_out(r) for r in _beyond(task)]
     prefix = [_message_out(m, f"{i}") for i, m in enumerate(task.prefix)]
-    return {"uuid": task.id, "messages": prefix, "data_source": task.source, "extra_info": extra}
+    messages = [_message_out(m, f"{i}") for i, m in enumerate(task.reference)]
+    tools = jsontext.write(list(task.tools))
+    return _row(task.id, prefix, task.source, messages, tools, items, task.world, records, list(task.tags))
+
+
+def _row(
+    uuid: str, prefix: list[Row], source: str, messages: list[Row], tools: str, items: list[list[Row]],
+    world: JSON, records: list[Row], tags: list[str],
+) -> Row:  # fmt: skip
+    extra = {
+        "messages": messages,
+        "tools": tools,
+        "interaction_kwargs": {"name": "checklist", "checklist_list": [items]},
+        "need_tools_kwargs": True,
+        "original_index": uuid,
+        "world": _text(world),
+        "records": _text(records),
+        "tags": tags,
+    }
+    return {"uuid": uuid, "messages": prefix, "data_source": source, "extra_info": extra}
 
 
 def _text(value: JSON) -> str | None:
-    return json.dumps(value, ensure_ascii=False) if value else None
+    return jsontext.write(value) if value else None
 
 
 def _message_out(m: Message, at: str) -> Row:
-    content = f"<think>\n{m.thinking}\n</think>\n\n{m.content}" if m.thinking else m.content
-    calls = [
-        {
-            "id": f"call_{at}_{k}",
-            "type": "function",
-            "function": {"name": c.name, "arguments": json.dumps(c.arguments, ensure_ascii=False)},
-        }
-        for k, c in enumerate(m.calls)
-    ]
-    return {"role": m.role, "content": content, "tool_calls": calls}
+    calls = [_call_out(at, k, c.name, c.arguments) for k, c in enumerate(m.calls)]
+    return {"role": m.role, "content": _with_thoughts(m.thinking, m.content), "tool_calls": calls}
+
+
+def _with_thoughts(thinking: str, content: str) -> str:
+    return f"<think>\n{thinking}\n</think>\n\n{content}" if thinking else content
+
+
+def _call_out(at: str, k: int, name: str, arguments: JSON) -> Row:
+    function = {"name": name, "arguments": jsontext.write(arguments)}
+    return {"id": f"call_{at}_{k}", "type": "function", "function": function}
 
 
 def _item_out(item: Item) -> Row:
@@ -77,7 +89,7 @@ def _item_out(item: Item) -> Row:
         "required_for_next_turn": item.required_for_next_turn,
         "dependence": list(item.dependence),
         "weight": item.weight,
-        "extra_info": {"rule": json.dumps(item.rule, ensure_ascii=False)} if item.rule is not None else None,
+        "extra_info": {"rule": jsontext.write(item.rule)} if item.rule is not None else None,
     }
 
 
@@ -94,33 +106,77 @@ def _beyond(task: Task) -> list[Record]:
     return left
 
 
+# --- row -> stored row ----------------------------------------------------------------------------------------
+
+
+def stored(checked: Checked) -> Row:
+    """A row without faults in the one form that is stored, whatever form it came in."""
+    form = checked.form
+    arguments = iter(checked.arguments)
+    messages = [_message_in(m, f"{i}", arguments) for i, m in enumerate(form.messages)]
+    prefix = [_message_in(m, f"{i}", iter(())) for i, m in enumerate(form.prefix)]
+    items = [[_item_in_row(i) for i in turn] for turn in first_variant(form.checklist)]
+    records = sorted(
+        ({k: r[k] for k in ("turn", "name", "arguments", "result")} for r in checked.records or ()),
+        key=lambda r: r["turn"],
+    )
+    tags = list((form.extra or {}).get("tags") or ())
+    return _row(
+        form.uuid, prefix, form.source or SOURCE, messages, jsontext.write(form.tools), items, checked.world, records, tags
+    )  # fmt: skip
+
+
+def _message_in(m: Row, at: str, arguments: Iterator[JSON]) -> Row:
+    role, content = m["role"], m.get("content") or ""
+    if role == "assistant" and OPEN in content:
+        content = _with_thoughts(*_split(content))
+    calls = [
+        _call_out(at, k, c["function"]["name"], next(arguments))
+        for k, c in enumerate(m.get("tool_calls") or ())
+    ]
+    return {"role": "tool" if role == "observation" else role, "content": content, "tool_calls": calls}  # fmt: skip
+
+
+def _item_in_row(item: Row) -> Row:
+    own = (item.get("extra_info") or {}).get("rule")
+    rule = None if own is None else jsontext.write(jsontext.read_or_take(own))
+    return {
+        "id": item["id"],
+        "evidence": [{k: v for k, v in e.items() if v is not None} for e in item.get("evidence") or ()],
+        "focus_on": item["focus_on"],
+        "question": item["question"],
+        "pass_condition": item["pass_condition"],
+        "failure_examples": list(item.get("failure_examples") or ()),
+        "required_for_next_turn": item["required_for_next_turn"],
+        "dependence": list(item.get("dependence") or ()),
+        "weight": float(item["weight"]),
+        "extra_info": None if rule is None else {"rule": rule},
+    }
+
+
 # --- row -> task ----------------------------------------------------------------------------------------------
 
 
 def task_from_row(row: Row) -> Task:
-    """A CM2 row as a task. Raises DataError naming the first field that does not fit."""
-    faults = check_row(row)
-    if faults:
+    """A CM2 row, in any form, as a task. Raises DataError naming the first field that does not fit."""
+    checked = examine(row)
+    if checked.faults:
         name = row.get("uuid") if isinstance(row, dict) else None
-        raise DataError(f"row {name!r}: {faults[0]}")
-    extra = row["extra_info"]
-    turns = extra["interaction_kwargs"]["checklist_list"][0]
-    reference = _dialogue(extra["messages"])
-    more = [_record_in(r) for r in _json(extra.get("records")) or []]
+        raise DataError(f"row {name!r}: {checked.faults[0]}")
+    form = checked.form
+    turns = first_variant(form.checklist)
+    reference = _dialogue(form.messages, iter(checked.arguments))
+    more = [_record_in(r) for r in checked.records or ()]
     users = [m.content for m in reference if m.role == "user"]
     return Task(
-        id=row["uuid"], prefix=_dialogue(row["messages"]), user_turns=tuple(users[1 : len(turns)]), tools=tuple(tool_list(extra)),
+        id=form.uuid, prefix=_dialogue(form.prefix, iter(())), user_turns=tuple(users[1 : len(turns)]), tools=tuple(form.tools),
         checklist=tuple(tuple(map(_item_in, items)) for items in turns),
         records=tuple(sorted([*records_of(reference, len(turns)), *more], key=lambda r: r.turn)),
-        source=row.get("data_source") or "cm2", tags=tuple(extra.get("tags") or ()), world=_json(extra.get("world")), reference=reference,
+        source=form.source or SOURCE, tags=tuple((form.extra or {}).get("tags") or ()), world=checked.world, reference=reference,
     )  # fmt: skip
 
 
-def _json(value: Any) -> JSON:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def _dialogue(rows: Sequence[Row]) -> tuple[Message, ...]:
+def _dialogue(rows: Sequence[Row], arguments: Iterator[JSON]) -> tuple[Message, ...]:
     messages: list[Message] = []
     names: list[str] = []
     turn = -1
@@ -128,13 +184,13 @@ def _dialogue(rows: Sequence[Row]) -> tuple[Message, ...]:
         role = "tool" if row["role"] == "observation" else row["role"]
         turn += role == "user"
         calls = tuple(
-            ToolCall(name=c["function"]["name"], arguments=arguments(c["function"]))
-            for c in row.get("tool_calls") or []
+            ToolCall(name=c["function"]["name"], arguments=next(arguments))
+            for c in row.get("tool_calls") or ()
         )
         names = [c.name for c in calls] if role == "assistant" else names
-        thinking, content = (
-            _split(row.get("content") or "") if role == "assistant" else ("", row.get("content") or "")
-        )
+        thinking, content = "", row.get("content") or ""
+        if role == "assistant":
+            thinking, content = _split(content)
         name = names.pop(0) if role == "tool" else ""
         messages.append(
             Message(role=role, content=content, thinking=thinking, calls=calls, name=name, turn=max(turn, 0))
@@ -144,8 +200,9 @@ def _dialogue(rows: Sequence[Row]) -> tuple[Message, ...]:
 
 def _split(content: str) -> tuple[str, str]:
     """Thinking and visible text of an assistant message."""
-    found = THINK.match(content)
-    return (found.group(1).strip("\n"), content[found.end() :]) if found else ("", content)
+    start = content.lstrip()
+    thinking, closed, visible = start.removeprefix(OPEN).partition(CLOSE)
+    return (thinking.strip("\n"), visible.lstrip()) if closed and start.startswith(OPEN) else ("", content)
 
 
 def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
@@ -159,13 +216,13 @@ def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
     return records
 
 
-def _item_in(row: Row) -> Item:
-    own = row.get("extra_info") or {}
-    evidence = tuple({k: v for k, v in e.items() if v is not None} for e in row.get("evidence") or [])
+def _item_in(item: Row) -> Item:
+    row = _item_in_row(item)
+    rule = row["extra_info"] and jsontext.read(row["extra_info"]["rule"])
     return Item(
-        id=row["id"], question=row["question"], pass_condition=row["pass_condition"], focus_on=row["focus_on"], weight=float(row["weight"]),
-        required_for_next_turn=row["required_for_next_turn"], failure_examples=tuple(row.get("failure_examples") or ()),
-        dependence=tuple(row.get("dependence") or ()), evidence=evidence, rule=_json(own.get("rule")),
+        id=row["id"], question=row["question"], pass_condition=row["pass_condition"], focus_on=row["focus_on"], weight=row["weight"],
+        required_for_next_turn=row["required_for_next_turn"], failure_examples=tuple(row["failure_examples"]),
+        dependence=tuple(row["dependence"]), evidence=tuple(row["evidence"]), rule=rule,
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ Invariant: a file is whole or absent; a file that is absent, corrupt or of anoth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,7 @@ from envace.data.schema import Row, row_from_task, task_from_row
 from envace.errors import DataError
 from envace.types import Task
 
+GROUP = 512  # rows of a row group
 TEXT = pa.string()
 CALL = pa.struct({"id": TEXT, "type": TEXT, "function": pa.struct({"name": TEXT, "arguments": TEXT})})
 MESSAGE = pa.struct({"role": TEXT, "content": TEXT, "tool_calls": pa.list_(CALL)})
@@ -69,19 +70,21 @@ def read_tasks(path: Path | str) -> list[Task]:
 
 
 def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
-    """Write CM2 rows; fields outside the schema are left out, empty objects become null."""
+    """Write CM2 rows, a group in memory at a time; fields outside the schema are left out.
+
+    Raises DataError when a row does not fit.
+    """
+    with replacing(Path(path)) as part, pq.ParquetWriter(part, SCHEMA, compression="zstd") as file:
+        rows = iter(rows)
+        while group := list(islice(rows, GROUP)):
+            file.write_table(_table(group, path), row_group_size=GROUP)
+
+
+def _table(rows: list[Row], path: Path | str) -> pa.Table:
     try:
-        table = pa.Table.from_pylist([_without_empty(r) for r in rows], schema=SCHEMA)
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
     except (pa.ArrowException, UnicodeEncodeError) as e:
         raise DataError(f"{path}: a row does not fit the schema: {e}") from e
-    with replacing(Path(path)) as part:
-        pq.write_table(table, part, compression="zstd")
-
-
-def _without_empty(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_empty(v) for k, v in value.items()} or None
-    return [_without_empty(v) for v in value] if isinstance(value, list) else value
 
 
 def read_rows(path: Path | str) -> list[Row]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -55,6 +56,24 @@ def setup() -> Setup:
         make_judge(run.params.judge),
         load_prompt_set(run.params.rollout.prompt_set),
     )
+
+
+class Sticky:
+    """verl's client for one episode on `hf` servers: its server is chosen once. verl asks its load balancer, an actor
+    of its own, before and after every request, which costs a CPU more than the answer of a small model."""
+
+    def __init__(self, client: Any, episode_id: str):
+        self.client, self.episode_id = client, episode_id
+        self.chosen: tuple[str, Any] | None = None
+
+    async def generate(self, request_id: str, **request: Any) -> Any:
+        if self.chosen is None:
+            self.chosen = await self.client._acquire_server(self.episode_id)
+        return await self.chosen[1].generate.remote(request_id=request_id, **request)
+
+    def close(self) -> None:
+        if self.chosen is not None:
+            self.client._release_server(self.chosen[0], request_id=self.episode_id)
 
 
 class ServerPolicy:
@@ -109,26 +128,33 @@ class EpisodeLoop(AgentLoopBase):
         params, group = s.run.params, str(kwargs["uid"])
         task = training_task(tasks_of(s.run.tasks_file)[int(kwargs["index"])], s.method)
         renderer = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
-        policy = ServerPolicy(self.server_manager, renderer, Path(s.run.work))
-        episode = await run_episode(
-            task,
-            policy=policy,
-            source=make_source(task, s.method, policy, renderer, params.rollout),
-            renderer=renderer,
-            judge=s.judge,
-            method=s.method,
-            params=params.rollout,
-            episode_id=f"{group}-{member}",
-            group_id=group,
-            seed=episode_seed(s.run.seed, step, group, member),
-            prompt_set=s.prompts,
-            sampling=Sampling(
-                temperature=params.rollout.temperature,
-                top_p=params.rollout.top_p,
-                max_tokens=params.rollout.response_tokens,
-            ),
-        )
+        with self._server(f"{group}-{member}", params.engine.rollout) as server:
+            policy = ServerPolicy(server, renderer, Path(s.run.work))
+            episode = await run_episode(
+                task,
+                policy=policy,
+                source=make_source(task, s.method, policy, renderer, params.rollout),
+                renderer=renderer,
+                judge=s.judge,
+                method=s.method,
+                params=params.rollout,
+                episode_id=f"{group}-{member}",
+                group_id=group,
+                seed=episode_seed(s.run.seed, step, group, member),
+                prompt_set=s.prompts,
+                sampling=Sampling(
+                    temperature=params.rollout.temperature,
+                    top_p=params.rollout.top_p,
+                    max_tokens=params.rollout.response_tokens,
+                ),
+            )
         return outputs_of(episode, s.method, step, fallback_id=self.tokenizer.eos_token_id)
+
+    def _server(self, episode_id: str, rollout: str) -> AbstractContextManager[Any]:
+        """verl's client as the episode asks it."""
+        if rollout == "hf":
+            return closing(Sticky(self.server_manager, episode_id))
+        return nullcontext(self.server_manager)
 
 
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:

@@ -32,7 +32,8 @@ class HFServer:
         from verl.utils.config import omega_conf_to_dataclass
 
         engine = current().params.engine
-        torch.set_num_threads(cores(engine.gpus_per_node))  # nothing else computes while a batch is decoded
+        # the episodes themselves and verl's queues want a core beside it
+        torch.set_num_threads(max(1, cores(engine.gpus_per_node) - 1))
         self.config, self.model_config = config, omega_conf_to_dataclass(model_config)
         model = AutoModelForCausalLM.from_pretrained(
             self.model_config.local_path, dtype=torch.float32, attn_implementation="sdpa"

@@ -42,18 +42,18 @@ class TrainResult:
 
 
 def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
-    """Names a work folder: data, start weights and all that shapes training, but not how many steps.
+    """Names a work folder: data, start weights and all that shapes training, but under a constant learning rate not
+    how many steps.
 
-    More steps therefore continue where the last run ended; any other change starts afresh. Raises DataError when
+    More steps then continue where the last run ended; any other change starts afresh. Raises DataError when
     the tasks or the start weights are missing.
     """
     if not tasks_file.is_file():
         raise DataError(f"{tasks_file} does not exist; run the data stage first (make repro)")
-    train = {
-        k: v
-        for k, v in to_dict(params.train).items()
-        if k not in ("steps", "arms", "seeds", "save_every", "keep_every", "rolling")
-    }
+    free = ("runs", "save_every", "keep_every", "rolling")
+    if params.train.lr_schedule == "constant":  # else every step's rate depends on how many there are
+        free += ("steps",)
+    train = {k: v for k, v in to_dict(params.train).items() if k not in free}
     shape = {
         "method": to_dict(params.resolved_method(arm)), "train": train, "rollout": to_dict(params.rollout), "judge": to_dict(params.judge),
         "seed": seed, "rollout_server": params.engine.rollout, "ranks": params.engine.nodes * params.engine.gpus_per_node,

@@ -119,6 +119,8 @@ def _optimizer(params: Params) -> dict[str, object]:
     return strategy | {
         f"{ACTOR}.optim.lr": train.lr,
         f"{ACTOR}.optim.lr_warmup_steps": train.warmup_steps,
+        f"{ACTOR}.optim.lr_scheduler_type": train.lr_schedule,
+        f"{ACTOR}.optim.min_lr_ratio": 0.0,
         f"{ACTOR}.optim.weight_decay": train.weight_decay,
         f"{ACTOR}.optim.clip_grad": train.grad_clip,
         f"{ACTOR}.ppo_epochs": 1,

@@ -41,7 +41,7 @@ from envace.learn.rewards import trained_rewards
 from envace.types import Episode, Role, Row, from_json
 from envace.worlds import load as load_worlds
 
-POLL_S = 0.1  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
+POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
 
 
 class TooManyUnscored(UserError):

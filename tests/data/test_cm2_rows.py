@@ -27,7 +27,7 @@ TOOL = {
 
 def foreign_row(uuid="u-1"):
     """A row as another pipeline would make it: thoughts, two turns, no rules, no world."""
-    ask = {"role": "user", "content": "Tide in Brest?", "tool_calls": []}
+    ask = {"role": "user", "content": f"Tide in Brest? (case {uuid})", "tool_calls": []}
     call = {
         "id": "c1",
         "type": "function",
@@ -135,7 +135,7 @@ TALK = ("extra_info", "messages")
         (("uuid",), "half \ud800", Reject.BAD_TEXT, "row"),
         (("extra_info",), None, Reject.MISSING_FIELD, "extra_info"),
         (("extra_info", "tools"), "[", Reject.BAD_TOOLS, "extra_info.tools"),
-        (("extra_info", "tools"), json.dumps([TOOL, TOOL]), Reject.BAD_TOOLS, "extra_info.tools[1].function.name"),
+        (("extra_info", "tools"), json.dumps([TOOL, TOOL]), Reject.DUPLICATE_TOOL, "extra_info.tools[1].function.name"),
         (("extra_info", "tools"), "[]", Reject.UNKNOWN_TOOL, "extra_info.messages[1].tool_calls[0].function.name"),
         ((*TALK, 0, "role"), "wizard", Reject.ROLE_ORDER, "extra_info.messages[0].role"),
         ((*TALK, 5), ..., Reject.ROLE_ORDER, "extra_info.messages"),

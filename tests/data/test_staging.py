@@ -1,14 +1,20 @@
 """Staging: counts that add up, bytes that repeat, rejects that explain themselves, files whole or absent."""
 
 import json
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-from test_cm2_rows import foreign_row
+from test_cm2_rows import TOOL, foreign_row
 
 from envace.data.__main__ import main
-from envace.data.stage import _split, stage
+from envace.data.check import examine
+from envace.data.length import prompt_counter
+from envace.data.schema import stored
+from envace.data.split import deal
+from envace.data.stage import stage
 from envace.data.store import SCHEMA, read_rows, read_tasks, write_rows, write_tasks
 from envace.desk.tasks import generate
 from envace.errors import DataError, EnvironmentUnready
@@ -67,14 +73,12 @@ def test_unseen_combinations_are_a_split_of_their_own(tmp_path):
 
 
 def test_a_named_split_keeps_its_rows_and_may_not_come_out_empty():
-    rows = [(name, {"uuid": f"{name}-{k}"}) for name in ("train", "held", "files") for k in range(3)]
     names = ("train", "held", "files")
-    splits = _split(rows, names, parse({}))
-    assert {name: [r["uuid"][:-2] for r in kept] for name, kept in splits.items()} == {
-        n: [n] * 3 for n in names
-    }
+    rows = [SimpleNamespace(split=name, uuid=f"{name}-{k}", ordinal=k) for name in names for k in range(3)]
+    splits = deal(rows, names, parse({}), "hash", 0)
+    assert {name: [r.uuid[:-2] for r in kept] for name, kept in splits.items()} == {n: [n] * 3 for n in names}
     with pytest.raises(DataError, match="no usable row .* for the split held"):
-        _split([r for r in rows if r[0] != "held"], names, parse({}))
+        deal([r for r in rows if r.split != "held"], names, parse({}), "hash", 0)
 
 
 def test_the_same_seed_gives_the_same_bytes_another_seed_others(tmp_path):
@@ -149,6 +153,17 @@ def test_a_rows_side_depends_on_seed_and_id_only(tmp_path):
     assert len(held(2, 1, "d")) == 1
 
 
+def test_the_bundled_policy_measures_prompts_with_its_own_tokenizer_and_template():
+    count, how = prompt_counter(parse({"policy": {"kind": "bundled"}}))
+    row, tool = stored(examine(foreign_row())), TOOL
+    again = pickle.loads(pickle.dumps(count))  # as a worker process gets it
+    chat = [{k: m[k] for k in ("role", "content")} for m in row["messages"]]
+    ids = count.tokenizer.apply_chat_template(
+        chat, tools=[tool], add_generation_prompt=True, return_dict=True
+    )
+    assert count(row, [tool]) == again(row, [tool]) == len(ids["input_ids"]) and "bundled" in how
+
+
 def test_missing_and_corrupt_data_are_one_clear_error(tmp_path):
     (tmp_path / "empty").mkdir()
     for uri, text in ((tmp_path / "absent", "not a folder"), (tmp_path / "empty", "holds no")):
@@ -198,13 +213,13 @@ def test_checking_a_file_explains_each_fault(tmp_path, capsys):
     bad = foreign_row("bad")
     bad["extra_info"]["interaction_kwargs"]["checklist_list"][0][0][0]["focus_on"] = "tools"
     write_jsonl(tmp_path / "r.jsonl", [foreign_row(), bad, "{"])
-    assert main([str(tmp_path / "r.jsonl")]) == 1
+    assert main(["check", str(tmp_path / "r.jsonl")]) == 1
     out = capsys.readouterr().out
     assert (
         "r.jsonl:2: extra_info.interaction_kwargs.checklist_list[0][0][0].focus_on: 'tools' is none of" in out
     )
     assert "r.jsonl:3: row: is not JSON" in out and "3 rows, 1 usable, 2 with faults" in out
     write_tasks(tmp_path / "t.parquet", generate(1, "train", 2))
-    assert main([str(tmp_path / "t.parquet")]) == 0
+    assert main(["check", str(tmp_path / "t.parquet")]) == 0
     with pytest.raises(DataError):
-        main([str(tmp_path / "none.jsonl")])
+        main(["check", str(tmp_path / "none.jsonl")])

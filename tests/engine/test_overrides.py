@@ -21,7 +21,7 @@ def compose(size: str, arm: str = "envace"):
         return params, compose("ppo_trainer", overrides=[o for o in overrides if not o.startswith("hydra.")])
 
 
-@pytest.mark.parametrize("size", ["laptop", "gpu1", "paper"])
+@pytest.mark.parametrize("size", ["laptop", "study", "gpu1", "paper"])
 def test_every_size_passes_verls_own_validation(size, monkeypatch):
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config

@@ -244,6 +244,19 @@ def test_more_steps_share_the_work_folder_and_anything_else_does_not(run, tmp_pa
     other = dataclasses.replace(base, train=dataclasses.replace(base.train, lr=1e-5))
     assert launch.work_key(more, "envace", 1, **paths) == key != launch.work_key(other, "envace", 1, **paths)
     assert launch.work_key(base, "standard_grpo", 1, **paths) != key
+    wider = dataclasses.replace(base, train=dataclasses.replace(base.train, runs=("envace-1", "envace-2")))
+    assert launch.work_key(wider, "envace", 1, **paths) == key  # another run beside it is not its business
+
+
+def test_a_falling_learning_rate_makes_the_step_count_part_of_the_work_folder(run, tmp_path):
+    base = load(ROOT / "params.yaml")
+    paths = {"tasks_file": tmp_path / "train.parquet", "start": tmp_path / "start"}
+    keys = {
+        launch.work_key(dataclasses.replace(base, train=train), "envace", 1, **paths)
+        for schedule in ("constant", "cosine")
+        for train in (dataclasses.replace(base.train, lr_schedule=schedule, steps=n) for n in (6, 8))
+    }
+    assert len(keys) == 3
 
 
 def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):

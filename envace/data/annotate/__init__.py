@@ -1,0 +1,1 @@
+"""From raw tool-calling dialogues to rows with checklists, by way of a language model behind any OpenAI-compatible server."""

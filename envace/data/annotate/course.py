@@ -1,0 +1,147 @@
+"""Where a row stands: what is known of it, and what is to be asked next.
+
+Flows in: a sample and the journal. Flows out: the next `Ask`, or a `Result`.
+Invariant: a pure function of sample, journal, prompts and options; the run and the files it writes use the same
+one, so a row cannot be counted as one thing and written as another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.filter import State, read_verdict
+from envace.data.annotate.instructions import Prompts
+from envace.data.annotate.journal import Journal, Record, call_key
+from envace.data.annotate.label import Label, read_label
+from envace.data.annotate.options import Options
+from envace.data.annotate.wire import Question
+
+
+class Outcome(StrEnum):
+    """What becomes of a row. Exactly one each."""
+
+    ANNOTATED = "annotated"
+    REJECTED = "rejected"  # by a rule or by a filter pass
+    UNDECIDED = "undecided"  # no usable reply yet; asked again by the next run
+    FAILED = "failed"  # the model refused, or its labels stayed faulty after one repair
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The next call of a row, and why it is open where it was made before."""
+
+    call: str  # filter:low:0 | label:high | repair:high:<hash of the label it mends>
+    key: str
+    prompt: str  # version
+    question: Callable[[], Question]
+    why: str = "not_asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is settled about a row."""
+
+    outcome: Outcome
+    reason: str = ""
+    call: str = ""  # the one that settled it
+    detail: str = ""
+    label: Label = Label()
+    repaired: bool = False
+    again: Ask | None = None  # of a failed row: where another attempt would begin
+
+
+@dataclass(frozen=True)
+class Course:
+    """`Course(options, prompts, journal).at(sample)`"""
+
+    options: Options
+    prompts: Prompts
+    journal: Journal
+
+    def at(self, sample: Sample) -> Ask | Result:
+        """The first call that is still open, or what all calls together say."""
+        for name in self.options.pass_names:
+            ask = self._ask(sample, name)
+            if (record := self.journal.get(ask.key)) is None:
+                return ask
+            if (settled := self._filtered(ask, record)) is not None:
+                return settled
+        return self._labelled(sample)
+
+    def asked(self, sample: Sample) -> list[Record]:
+        """Every record of the row's calls under these prompts and this model, tries that came to nothing included."""
+        records = [r for name in self.options.pass_names for r in self.journal.all(self._key(sample, name))]
+        labels = self.journal.all(self._key(sample, self.options.label_name))
+        repairs = {
+            self._key(sample, self._repair(r["reply"])): None for r in labels if r["reply"] is not None
+        }
+        return [*records, *labels, *(r for key in repairs for r in self.journal.all(key))]
+
+    def _filtered(self, ask: Ask, record: Record) -> Ask | Result | None:
+        if (open_or_failed := _without_reply(ask, record)) is not None:
+            return open_or_failed
+        verdict = read_verdict(record["reply"])
+        if verdict.state is State.UNDECIDED:
+            return _again(ask, _cut(record) or verdict.reason)
+        if verdict.state is State.REJECTED:
+            return Result(Outcome.REJECTED, "llm_filter", ask.call, verdict.reason)
+        return None
+
+    def _labelled(self, sample: Sample) -> Ask | Result:
+        first = self._ask(sample, self.options.label_name)
+        if (record := self.journal.get(first.key)) is None:
+            return first
+        if (open_or_failed := _without_reply(first, record)) is not None:
+            return open_or_failed
+        label = read_label(record["reply"], sample, record["finish"])
+        if not label.faults:
+            return Result(Outcome.ANNOTATED, call=first.call, label=label)
+        mend = self._ask(sample, self._repair(record["reply"]), record["reply"], label.faults)
+        if (record := self.journal.get(mend.key)) is None:
+            return mend
+        if (open_or_failed := _without_reply(mend, record)) is not None:
+            return open_or_failed
+        label = read_label(record["reply"], sample, record["finish"])
+        if not label.faults:
+            return Result(Outcome.ANNOTATED, call=mend.call, label=label, repaired=True)
+        return Result(Outcome.FAILED, "faulty_label", mend.call, "; ".join(label.faults), again=first)
+
+    def _key(self, sample: Sample, call: str) -> str:
+        return call_key(sample.key, call, self.options.model, self._version(call))
+
+    def _version(self, call: str) -> str:
+        return self.prompts.filter_version if call.startswith("filter:") else self.prompts.label_version
+
+    def _repair(self, reply: str) -> str:
+        """A repair belongs to the very label it mends."""
+        return f"repair:{self.options.label_effort}:{hashlib.sha256(json.dumps(reply).encode()).hexdigest()[:12]}"
+
+    def _ask(self, sample: Sample, call: str, *repair: object) -> Ask:
+        kind, effort = call.split(":")[:2]
+        p = self.prompts
+        make = {"filter": p.ask_filter, "label": p.ask_label, "repair": p.ask_repair}[kind]
+        question = partial(make, sample, effort, *repair)
+        return Ask(call, self._key(sample, call), self._version(call), question)
+
+
+def _without_reply(ask: Ask, record: Record) -> Ask | Result | None:
+    """What a call that brought no reply means; None where it brought one."""
+    if record["reply"] is not None:
+        return None
+    if record["fault"].startswith("refused"):
+        return Result(Outcome.FAILED, record["fault"], ask.call, again=ask)
+    return _again(ask, record["fault"])
+
+
+def _again(ask: Ask, why: str) -> Ask:
+    return Ask(ask.call, ask.key, ask.prompt, ask.question, why)
+
+
+def _cut(record: Record) -> str:
+    return "reply_cut_off" if record["finish"] == "length" else ""

@@ -1,0 +1,87 @@
+"""A raw dialogue as the model is shown it, and as its evidence is checked against.
+
+Flows in: messages and tools of a raw row. Flows out: a `Sample`; its lines; what stands at each (turn, step).
+Invariant: turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant
+message together with the tool messages that answer it; prompts and checklists name places in no other way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from envace.data.rules import CLOSE, OPEN, read_arguments
+from envace.types import JSON
+
+Place = tuple[int, int]  # turn, step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One row to annotate: `Sample(where="a.jsonl:3", uuid="u-1", messages=[...], tools=[...])`."""
+
+    where: str
+    uuid: str
+    messages: list[dict[str, Any]]  # the whole dialogue; thinking stands in <think> tags
+    tools: list[dict[str, Any]]
+    about: dict[str, Any] = field(default_factory=dict)  # licence and origin, as the source states them
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of all the model is shown; place, id and licence are not part of it."""
+        shown = json.dumps([list(lines(self.messages)), self.tools], sort_keys=True)
+        return hashlib.sha256(shown.encode()).hexdigest()[:32]
+
+    @cached_property
+    def places(self) -> dict[Place, dict[str, str]]:
+        """What stands where: `{(0, 1): {"assistant.tool_calls": "...", "tool.content": "..."}}`."""
+        found: dict[Place, dict[str, str]] = {}
+        for line in lines(self.messages):
+            if "turn" in line:
+                here = found.setdefault((line["turn"], line["step"]), {})
+                text = line["text"] if "text" in line else json.dumps(line["call"], ensure_ascii=False)
+                here[line["from"]] = f"{here[line['from']]}\n{text}" if line["from"] in here else text
+        return found
+
+    @property
+    def turns(self) -> int:
+        """User turns of the dialogue."""
+        return sum(m["role"] == "user" for m in self.messages)
+
+
+def lines(messages: list[dict[str, Any]]) -> Iterator[dict[str, JSON]]:
+    """The dialogue part by part, in order; each says where it stands and who it is from."""
+    turn, step, names = -1, 0, []
+    for m in messages:
+        role, text = m["role"], m.get("content") or ""
+        if role == "system":
+            yield {"from": "system", "text": text}
+        elif role == "user":
+            turn, step = turn + 1, 0
+            yield {"turn": turn, "step": step, "from": "user.content", "text": text}
+        elif role == "assistant":
+            step += 1
+            calls = [c["function"] for c in m.get("tool_calls") or []]
+            names = [c["name"] for c in calls]
+            yield from _assistant(turn, step, text, calls)
+        else:
+            tool = names.pop(0) if names else ""
+            yield {"turn": turn, "step": step, "from": "tool.content", "tool": tool, "text": text}
+
+
+def _assistant(turn: int, step: int, content: str, calls: list[dict[str, Any]]) -> Iterator[dict[str, JSON]]:
+    at = {"turn": turn, "step": step}
+    before, _, visible = content.rpartition(CLOSE)  # the rules allow one pair of tags, at the start
+    thinking = before.partition(OPEN)[2]
+    if thinking.strip():
+        yield {**at, "from": "assistant.content.thinking", "text": thinking.strip("\n")}
+    if visible.strip():
+        yield {**at, "from": "assistant.content.user_visible_reply", "text": visible.lstrip()}
+    for call in calls:
+        given = read_arguments(call)
+        call = {"name": call["name"], "arguments": call.get("arguments") if given is None else given}
+        yield {**at, "from": "assistant.tool_calls", "call": call}

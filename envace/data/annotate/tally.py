@@ -1,0 +1,99 @@
+"""What a run came to, in numbers.
+
+Flows in: rows with their results, and the records of their calls. Flows out: the body of report.json.
+Invariant: read = annotated + rejected + undecided + failed. Numbers come from the source and the journal alone, so
+the same journal gives the same report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from envace.data.annotate.course import Outcome, Result
+from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.journal import Record
+from envace.types import JSON
+
+SUMS = ("requests", "read", "written", "seconds", "usd")
+
+
+@dataclass
+class Tally:
+    """Filled row by row; `report()` at the end."""
+
+    read: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, Counter[str]] = field(default_factory=lambda: {o.value: Counter() for o in Outcome})
+    rejecting: Counter[str] = field(default_factory=Counter)  # filter pass -> rows it rejected
+    labels: Counter[str] = field(default_factory=Counter)
+    focus: Counter[str] = field(default_factory=Counter)
+    licences: Counter[str] = field(default_factory=Counter)
+    calls: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def row(self, outcome: Outcome, reason: str = "", call: str = "") -> None:
+        """One row and what became of it."""
+        self.read += 1
+        self.outcomes[outcome] += 1
+        if reason:
+            self.reasons[outcome][reason] += 1
+        if outcome is Outcome.REJECTED and call:
+            self.rejecting[call] += 1
+
+    def annotated(self, sample: Sample, result: Result) -> None:
+        """The labels of an annotated row."""
+        items = [item for turn in result.label.turns for item in turn]
+        evidence = [part for item in items for part in item["evidence"]]
+        self.labels.update(
+            turns=len(result.label.turns), items=len(items), evidence=len(evidence),
+            verbatim_evidence=sum(verbatim(part, sample) for part in evidence),
+            required=sum(item["required_for_next_turn"] for item in items),
+            renormalised_turns=result.label.renormalised, repaired_rows=result.repaired,
+        )  # fmt: skip
+        self.focus.update(item["focus_on"] for item in items)
+        licence = sample.about.get("license") or sample.about.get("licence") or "not stated"
+        self.licences[str(licence)] += 1
+
+    def called(self, records: list[Record]) -> None:
+        """The calls of a row."""
+        for r in records:
+            kind = r["call"].split(":")[0]
+            name = r["call"] if kind == "filter" else kind
+            sums = self.calls.setdefault(name, Counter())
+            sums.update({key: r[key] or 0 for key in SUMS})
+            replied = r["reply"] is not None
+            sums.update(
+                calls=1, replies=replied, unstructured=replied and not r["structured"],
+                without_tokens=replied and None in (r["read"], r["written"]), without_price=replied and r["usd"] is None,
+            )  # fmt: skip
+
+    def report(self) -> dict[str, JSON]:
+        """Plain data. Raises AssertionError where rows are missing."""
+        counts = {o.value: self.outcomes[o] for o in Outcome}
+        if sum(counts.values()) != self.read:
+            raise AssertionError(f"{self.read} rows read, but {counts}")
+        return {
+            "counts": {"read": self.read, **counts},
+            "reasons": {o: dict(sorted(c.items())) for o, c in self.reasons.items() if c},
+            "rejected_by_pass": dict(sorted(self.rejecting.items())),
+            "labels": {**dict(sorted(self.labels.items())), "focus_on": dict(sorted(self.focus.items()))},
+            "licences": dict(sorted(self.licences.items())),
+            "calls": {name: _calls(sums) for name, sums in sorted(self.calls.items())},
+            "total": _calls(sum(self.calls.values(), Counter())),
+        }
+
+
+def _calls(sums: Counter[str]) -> dict[str, JSON]:
+    known = sums["replies"] and not sums["without_price"]
+    return {
+        "calls": sums["calls"], "replies": sums["replies"], "requests": sums["requests"],
+        "retries": sums["requests"] - sums["calls"], "unstructured_replies": sums["unstructured"],
+        "tokens_read": sums["read"], "tokens_written": sums["written"], "replies_without_tokens": sums["without_tokens"],
+        "seconds": round(sums["seconds"], 3), "usd": round(sums["usd"], 6) if known else None,
+    }  # fmt: skip
+
+
+def verbatim(evidence: dict[str, JSON], sample: Sample) -> bool:
+    """Whether a snippet stands word for word where it is said to."""
+    here = sample.places.get((evidence["turn"], evidence["step"]), {}).get(evidence["from"], "")
+    return " ".join(evidence["snippet"].split()) in " ".join(here.split())

@@ -1,0 +1,59 @@
+"""Which rows staging would keep, so that nothing is paid for the others.
+
+Flows in: the parameters staging reads. Flows out: the fault staging would find in a row without faults of its own.
+Invariant: the same numbers as staging, so the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envace.data import jsontext, length
+from envace.data.annotate.dialogue import Sample
+from envace.data.faults import Fault, Reject
+from envace.data.forms import first_prompt
+from envace.data.knobs import knobs
+from envace.data.select import Ratios, dropped
+from envace.data.sizes import Size, size_of
+from envace.params import Params
+
+
+@dataclass(frozen=True)
+class Staged:
+    """`Staged.of(params).fault(sample)`"""
+
+    ratios: Ratios
+    seed: int
+    count: length.Counter
+    limit: int  # tokens of a first prompt
+
+    @classmethod
+    def of(cls, params: Params) -> Staged:
+        """What staging with these parameters would do. Raises DataError where no tokenizer can be had."""
+        count, _ = length.prompt_counter(params)
+        return cls(knobs(params).ratios, params.seed, count, params.data.max_first_prompt_tokens)
+
+    def fault(self, sample: Sample) -> Fault | None:
+        """Why staging would leave the row out; None where it would not."""
+        tokens = self._tokens(sample)
+        if tokens > self.limit:
+            words = (
+                f"the first prompt has {tokens} tokens, more than data.max_first_prompt_tokens ({self.limit})"
+            )
+            return Fault(Reject.PROMPT_TOO_LONG, "messages", words)
+        if dropped(self.ratios, self.seed, sample.uuid, _size(sample, tokens)):
+            return Fault(Reject.NOT_SELECTED, "row", "is left out by data.select")
+        return None
+
+    def _tokens(self, sample: Sample) -> int:
+        prompt = [
+            {"role": m["role"], "content": m.get("content") or ""} for m in first_prompt(sample.messages)
+        ]
+        row = {"messages": prompt, "extra_info": {"tools": jsontext.write(sample.tools)}}
+        return self.count(row, sample.tools)
+
+
+def _size(sample: Sample, tokens: int) -> Size:
+    said = [{**m, "tool_calls": m.get("tool_calls") or []} for m in sample.messages]
+    bare = {"messages": said, "interaction_kwargs": {"checklist_list": [[]]}, "tags": []}
+    return size_of({"extra_info": bare}, len(sample.tools), tokens)

@@ -1,0 +1,138 @@
+"""Rules for a checklist: what the labels of a dialogue must be.
+
+Flows in: a checklist as plain data, [variant][turn][item]. Flows out: its faults.
+Invariant: a checklist without faults converts to items; only its first variant is looked at, since only that is
+used. Nothing raises, however odd the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from envace.data import jsontext
+from envace.data.faults import Fault, Reject, shape_fault
+from envace.judge.rule_check import RuleError, check_rule
+
+GROUNDING = "tool.content"  # what an item must look at for others to depend on it
+FOCUS = (
+    "assistant.tool_calls",
+    "assistant.content.thinking",
+    "assistant.content.user_visible_reply",
+    GROUNDING,
+)
+EVIDENCE = (*FOCUS, "user.content")
+TOLERANCE = 1e-6  # of a turn's sum of weights
+
+
+class Evidence(msgspec.Struct):
+    turn: int
+    step: int
+    snippet: str | None = None
+
+
+class Item(msgspec.Struct):
+    """An item as plain data must be."""
+
+    id: str
+    question: str
+    pass_condition: str
+    required_for_next_turn: bool
+    weight: float
+    failure_examples: list[str] | None = None
+    dependence: list[str] | None = None
+    evidence: list[Evidence] | None = None
+    extra_info: dict[str, Any] | None = None
+
+
+def first_variant(checklist: Any) -> Any:
+    """The one variant that is used, None when there is none."""
+    return checklist[0] if isinstance(checklist, list) and checklist else None
+
+
+def checklist_faults(checklist: Any, at: str, user_messages: int) -> Iterator[Fault]:
+    """Every fault of a checklist for a dialogue of so many user messages."""
+    if not isinstance(checklist, list):
+        absent = checklist is None
+        yield Fault(
+            Reject.MISSING_FIELD if absent else Reject.WRONG_TYPE, at, "is missing" if absent else "must be a list"
+        )  # fmt: skip
+        return
+    turns = first_variant(checklist)
+    if not turns:
+        yield Fault(Reject.BAD_CHECKLIST, at, "holds no turn")
+        return
+    if fault := shape_fault(list[list[Item]], turns, f"{at}[0]", Reject.BAD_CHECKLIST):
+        yield fault
+        turns = turns if isinstance(turns, list) else []
+    else:
+        for t, items in enumerate(turns):
+            yield from turn_faults(items, f"{at}[0][{t}]")
+    if len(turns) > user_messages:
+        words = f"{len(turns)} turns, but the dialogue has {user_messages} user message(s)"
+        yield Fault(Reject.TURN_COUNT, f"{at}[0]", words)
+
+
+def turn_faults(items: list[dict[str, Any]], at: str) -> Iterator[Fault]:
+    """Every fault of one turn's items, which have the right shape."""
+    for k, item in enumerate(items):
+        yield from _item(item, f"{at}[{k}]")
+    total = sum(item["weight"] for item in items)
+    if not abs(total - 1) <= TOLERANCE:
+        yield Fault(Reject.BAD_WEIGHTS, at, f"weights sum to {total:g}, not 1")
+    focus = {item["id"]: item.get("focus_on") for item in items}
+    if len(focus) < len(items):
+        yield Fault(Reject.BAD_CHECKLIST, at, "two items have one id")
+    needs = {item["id"]: item["dependence"] for item in items if item.get("dependence")}
+    if needs:
+        yield from _dependence(items, focus, at)
+        if loop := _cycle(needs):
+            yield Fault(Reject.BAD_CHECKLIST, at, f"items depend on each other in a circle: {loop}")
+
+
+def _item(item: dict[str, Any], at: str) -> Iterator[Fault]:
+    if item.get("focus_on") not in FOCUS:
+        words = f"{item.get('focus_on')!r} is none of {', '.join(FOCUS)}"
+        yield Fault(Reject.BAD_CHECKLIST, f"{at}.focus_on", words)
+    if not 0 <= item["weight"] <= 1:
+        yield Fault(Reject.BAD_WEIGHTS, f"{at}.weight", f"{item['weight']} is not between 0 and 1")
+    for k, part in enumerate(item.get("evidence") or ()):
+        yield from _evidence(part, f"{at}.evidence[{k}]")
+    rule = (item.get("extra_info") or {}).get("rule")
+    if rule is not None:
+        try:
+            check_rule(jsontext.read_or_take(rule))
+        except (RuleError, ValueError) as e:
+            yield Fault(Reject.BAD_RULE, f"{at}.extra_info.rule", str(e))
+
+
+def _evidence(part: dict[str, Any], at: str) -> Iterator[Fault]:
+    for key in ("turn", "step"):
+        if not 0 <= part[key] < 2**31:
+            yield Fault(Reject.BAD_CHECKLIST, f"{at}.{key}", "is out of range")
+    if part.get("from") not in EVIDENCE:
+        words = f"{part.get('from')!r} is none of {', '.join(EVIDENCE)}"
+        yield Fault(Reject.BAD_CHECKLIST, f"{at}.from", words)
+
+
+def _dependence(items: list[dict[str, Any]], focus: dict[str, Any], at: str) -> Iterator[Fault]:
+    for k, item in enumerate(items):
+        for other in item.get("dependence") or ():
+            if other not in focus:
+                words = f"{other!r} is no item of this turn"
+            elif focus[other] != GROUNDING:
+                words = f"{other!r} does not look at {GROUNDING}, so nothing can depend on it"
+            else:
+                continue
+            yield Fault(Reject.BAD_CHECKLIST, f"{at}[{k}].dependence", words)
+
+
+def _cycle(needs: dict[str, list[str]]) -> str:
+    """Ids of items that depend on each other in a circle, in words; empty when none do."""
+    left = dict(needs)
+    while free := [i for i, others in left.items() if not any(o in left for o in others)]:
+        for i in free:
+            del left[i]
+    return ", ".join(left)

@@ -1,0 +1,169 @@
+"""What was asked for, what was fetched, and `source.json`, which remembers it.
+
+Flows in: the `data` section of the parameters; a store's listing. Flows out: records, and the difference between a
+listing and what was fetched earlier.
+Invariant: `source.json` says `complete` only of a folder that held every listed file with its checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from envace.data.atomic import sha256, write_text
+from envace.data.parts import Remote
+from envace.errors import DataError
+from envace.params import Params
+
+ENDINGS = (".json", ".jsonl", ".parquet")
+FORMAT = 1  # of source.json
+NAMED = 5  # files a message names at most
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the parameters ask for."""
+
+    kind: str
+    uri: str
+    revision: str
+    patterns: tuple[str, ...]  # as the hub's: * crosses slashes, a trailing slash means everything below
+    sums: dict[str, str]  # name -> sha256
+    accept_changed: bool
+
+    @classmethod
+    def of(cls, params: Params) -> Wanted:
+        d = params.data
+        sums = {name: value.lower() for name, value in d.sha256.items()}
+        return cls(d.source, d.uri, d.revision, d.patterns, sums, d.accept_changed)
+
+    @property
+    def key(self) -> str:
+        """Names the folder: another source, address, revision or choice of files is another folder."""
+        text = json.dumps([self.kind, self.uri, self.revision, sorted(self.patterns)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def matches(self, name: str) -> bool:
+        """Whether a file is of a known ending, not hidden, and named by a pattern."""
+        hidden = any(part.startswith(".") for part in name.split("/"))
+        patterns = (p + "*" if p.endswith("/") else p for p in self.patterns)
+        return name.endswith(ENDINGS) and not hidden and any(fnmatchcase(name, p) for p in patterns)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raises DataError when nothing matches, a name cannot be a path here, or data.sha256 names another file."""
+        names = list(names)
+        for name in names:
+            if "" in name.split("/") or "\0" in name:
+                raise DataError(
+                    f"data.uri {self.uri!r} has a file named {name!r}, which cannot be a path here; leave it out with "
+                    "data.patterns or rename it there"
+                )
+        for name in self.sums:
+            if name not in names:
+                raise DataError(
+                    f"data.sha256 names {name!r}, which is not among the source's files ({listing(names)}); correct it"
+                )
+
+    def check_sum(self, name: str, found: str) -> None:
+        """Raises DataError when data.sha256 expects another checksum of the file."""
+        if (expected := self.sums.get(name, found)) != found:
+            raise DataError(
+                f"{name} of data.uri {self.uri!r} has sha256 {found}, data.sha256 expects {expected}; correct the one "
+                "that is wrong"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that is here: `File("data/a.parquet", 1234, "ab12...", etag="9f8e")`."""
+
+    name: str
+    bytes: int
+    sha256: str
+    etag: str = ""
+    version: str = ""
+
+    def is_of(self, remote: Remote) -> bool:
+        """Whether the store still lists this version."""
+        return (self.bytes, self.etag, self.version) == (remote.bytes, remote.etag, remote.version)
+
+    def intact(self, folder: Path) -> bool:
+        """Whether its bytes are on disk."""
+        path = folder / self.name
+        return path.is_file() and path.stat().st_size == self.bytes and sha256(path) == self.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A source's files on this machine."""
+
+    kind: str
+    uri: str
+    revision: str
+    licence: str
+    folder: Path
+    files: tuple[File, ...]  # by name
+
+    def about(self) -> dict[str, Any]:
+        """What a manifest says of the source."""
+        about = {k: getattr(self, k) for k in ("kind", "uri", "revision", "licence")}
+        return about | {"files": [asdict(f) for f in self.files]}
+
+
+@dataclass
+class Record:
+    """The fetch folder and its `source.json`."""
+
+    folder: Path
+    complete: bool = False
+    licence: str = ""
+    files: dict[str, File] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """Raises DataError when the file is there but damaged."""
+        path = folder / "source.json"
+        if not path.is_file():
+            return cls(folder)
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            files = {f["name"]: File(**f) for f in data["files"]}
+            return cls(folder, data["complete"], data["licence"], files)
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise DataError(f"{path} cannot be read ({e}); delete {folder} and run again") from e
+
+    @property
+    def here(self) -> Path:
+        """Where the files lie."""
+        return self.folder / "files"
+
+    def write(self, want: Wanted) -> None:
+        about = self.fetched(want).about() | {"patterns": list(want.patterns)}
+        text = json.dumps({"format": FORMAT, "complete": self.complete, **about}, indent=2)
+        write_text(self.folder / "source.json", text + "\n")
+
+    def fetched(self, want: Wanted) -> Fetched:
+        files = tuple(self.files[name] for name in sorted(self.files))
+        return Fetched(want.kind, want.uri, want.revision, self.licence, self.here, files)
+
+    def changes(self, listed: dict[str, Remote]) -> list[str]:
+        """What differs between the store and what was fetched: `["changed a.jsonl", "removed b.jsonl"]`."""
+        both = self.files.keys() & listed.keys()
+        kinds = {
+            "changed": [n for n in both if not self.files[n].is_of(listed[n])],
+            "added": listed.keys() - both,
+            "removed": self.files.keys() - both,
+        }
+        return [f"{kind} {listing(names)}" for kind, names in kinds.items() if names]
+
+
+def listing(names: Iterable[str]) -> str:
+    """A few names for a message: `a, b, c, d, e and 3 more`."""
+    names = sorted(names)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (", ".join(names[:NAMED]) + more) or "none"

@@ -1,0 +1,140 @@
+"""Rows of a file by its ending: .jsonl, .json (a list of rows, or a row a line), .parquet.
+
+Flows in: a path. Flows out: `Raw` rows, each with the place it was read at.
+Invariant: every row comes out, readable or not, and where a list cannot be read on, its last fault says so; a block
+of the file and one row are in memory, whatever the file's size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from envace.data import jsontext
+from envace.data.faults import Fault, Reject
+from envace.data.store import iter_rows
+from envace.errors import DataError
+
+BLOCK = 1 << 20  # bytes read at a time
+LONGEST = 64 << 20  # bytes of one row
+BOM = b"\xef\xbb\xbf"
+TOO_LONG = f"is longer than {LONGEST >> 20} MiB"
+STRING = rb'"(?:[^"\\]++|\\.)*+"'
+# Up to the next mark that counts, or to a string that the end of the block cuts off.
+TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|' + STRING + rb")*+", re.S)
+TO_COMMA = re.compile(rb'(?:[^"\[\]{},]++|' + STRING + rb")*+", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One row as read: `Raw("a.jsonl:3", {...})`, or what kept it from being read."""
+
+    where: str  # file and line (from 1) or row (from 0)
+    row: Any
+    fault: Fault | None = None
+    split: str = ""  # train | held | ... where the source decides it
+
+
+def _parquet(path: Path, name: str) -> Iterator[Raw]:
+    for k, row in enumerate(iter_rows(path)):
+        yield Raw(f"{name}:{k}", row)
+
+
+def _jsonl(path: Path, name: str) -> Iterator[Raw]:
+    with _opened(path) as f:
+        for k, line in enumerate(iter(lambda: f.readline(LONGEST + 1), b""), 1):
+            where = f"{name}:{k}"
+            if len(line) > LONGEST:
+                _skip_line(f, line)
+                yield _unread(where, TOO_LONG)
+            elif line.strip():
+                yield _parsed(line.removeprefix(BOM) if k == 1 else line, where)
+
+
+def _skip_line(f: BinaryIO, line: bytes) -> None:
+    while line and not line.endswith(b"\n"):
+        line = f.readline(BLOCK)
+
+
+def _json(path: Path, name: str) -> Iterator[Raw]:
+    """A list of rows; a file that begins otherwise is read a row a line where its first line is a row."""
+    with _opened(path) as f:
+        text = f.read(BLOCK).removeprefix(BOM).lstrip()
+        f.seek(f.tell() - len(text))
+        if text.startswith(b"["):
+            f.seek(1, 1)
+            for k, (row, why_not) in enumerate(_elements(f)):
+                yield _unread(f"{name}:{k}", why_not) if why_not else _parsed(row, f"{name}:{k}")
+            return
+        fault = _parsed(f.readline(LONGEST), name).fault if text else None
+    if fault:
+        yield _unread(name, f"is neither a list of rows nor a row a line ({fault.message})")
+    else:
+        yield from _jsonl(path, name)
+
+
+def _elements(f: BinaryIO) -> Iterator[tuple[bytes, str]]:
+    """The texts between the commas of a list that was just opened, found by brackets and strings alone.
+
+    Or what is wrong in place of one: a row that does not parse does not hide the rows behind it.
+    """
+    text, start, at, depth, rows = b"", 0, 0, 0, 0
+    while True:
+        at = (TO_BRACKET if depth else TO_COMMA).match(text, at).end()
+        mark = text[at : at + 1]
+        if mark in (b"", b'"'):  # the rest has yet to be read
+            text, start, at = text[start:], 0, at - start
+            block = f.read(BLOCK) if len(text) <= LONGEST else b""
+            if not block:
+                cut = f"{TOO_LONG}; what follows is not read", "the list is not closed: the file is cut short"
+                yield b"", cut[len(text) <= LONGEST]
+                return
+            text += block
+            continue
+        at += 1
+        if depth or mark in b"[{":
+            depth += 1 if mark in b"[{" else -1
+        elif mark in b",]":
+            row, start, rows = text[start : at - 1], at, rows + 1
+            if mark == b"," or rows > 1 or row.strip():
+                yield row, ""
+            if mark == b"]":
+                if (text[at:] + f.read(BLOCK)).strip():
+                    yield b"", "text follows the end of the list"
+                return
+
+
+def _parsed(text: bytes, where: str) -> Raw:
+    try:
+        row = jsontext.read_line(text)
+    except ValueError as e:
+        return _unread(where, f"is not JSON: {e}")
+    return Raw(where, row) if isinstance(row, dict) else _unread(where, "is not a JSON object")
+
+
+def _unread(where: str, message: str) -> Raw:
+    return Raw(where, None, _fault(message))
+
+
+def _fault(message: str) -> Fault:
+    return Fault(Reject.BAD_JSON, "row", message)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as f:
+            yield f
+    except OSError as e:
+        raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Raw]]] = {
+    ".parquet": _parquet,
+    ".jsonl": _jsonl,
+    ".json": _json,
+}

@@ -1,0 +1,248 @@
+"""Rules for a reference dialogue and its tools, one function a rule.
+
+Flows in: the messages of a whole dialogue and the tools it may call. Flows out: faults, each rule's with a reason
+code of its own.
+Invariant: a rule looks at nothing but the dialogue and the tools, and never raises, however odd the row; rules do
+not hide one another, so the hits of one do not depend on the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from envace.data import jsontext
+from envace.data.faults import Fault, Reject, shape_fault
+from envace.data.forms import IN_ROW, Names
+from envace.data.toolschema import Offer, argument_faults, read_tools, tool_faults
+
+ROLES = ("system", "user", "assistant", "tool", "observation")
+OPEN, CLOSE = "<think>", "</think>"
+TAGS = re.compile("</?think>")
+RESPONSE_TAGS = re.compile("</?tool_response>")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Rules that only some data sets keep."""
+
+    require_thinking: bool = False  # every assistant message must hold thoughts
+    strict_tools: bool = False  # every tool must be readable by the published loader
+
+
+DEFAULTS = Options()
+
+
+class Function(msgspec.Struct):
+    name: str
+    arguments: Any = None
+
+
+class Call(msgspec.Struct):
+    function: Function
+
+
+class Shape(msgspec.Struct):
+    """A message as plain data must be."""
+
+    role: str
+    content: str | None = None
+    tool_calls: list[Call] | None = None
+
+
+class Said(NamedTuple):
+    """One message, ready for the rules."""
+
+    at: str
+    role: str
+    content: str
+    calls: list[Any]
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """What the rules see."""
+
+    said: list[Said]
+    offers: dict[str, Offer] | None  # None: the tools cannot be read, so nothing is known of calls
+    options: Options = DEFAULTS
+    arguments: list[Any] = field(
+        default_factory=list
+    )  # of every call in order, once `fit_tools` has read them
+
+
+def dialogue_faults(
+    messages: Any, tools: Any, names: Names = IN_ROW, options: Options = DEFAULTS
+) -> list[Fault]:
+    """Every fault of a dialogue (plain data) and its tools (a list, already parsed). Never raises."""
+    try:
+        offers = read_tools(tools)
+    except UnicodeEncodeError:
+        return [
+            Fault(Reject.BAD_TEXT, names.tools, "holds half of a surrogate pair, which UTF-8 cannot store")
+        ]
+    faults = list(tool_faults(tools, offers, names.tools, options.strict_tools))
+    if unreadable := message_faults(messages, names.messages):
+        return faults + unreadable
+    dialogue = Dialogue(said(messages, names.messages), by_name(tools, offers), options)
+    return faults + [fault for rule in RULES for fault in rule(dialogue)]
+
+
+def message_faults(messages: Any, at: str) -> list[Fault]:
+    """What keeps a list of messages from being read at all."""
+    if fault := shape_fault(list[Shape], messages, at):
+        return [fault]
+    return [
+        Fault(Reject.ROLE_ORDER, f"{at}[{i}].role", f"{m['role']!r} is none of {', '.join(ROLES)}")
+        for i, m in enumerate(messages)
+        if m["role"] not in ROLES
+    ]
+
+
+def said(messages: Sequence[dict[str, Any]], at: str) -> list[Said]:
+    """Messages that have the right shape, ready for the rules."""
+    return [
+        Said(
+            f"{at}[{i}]",
+            "tool" if m["role"] == "observation" else m["role"],
+            m.get("content") or "",
+            m.get("tool_calls") or [],
+        )
+        for i, m in enumerate(messages)
+    ]
+
+
+def by_name(tools: Any, offers: Sequence[Offer]) -> dict[str, Offer] | None:
+    """Offers by the name of their tool; None when there is no list of tools."""
+    return {o.name: o for o in offers if o.name is not None} if isinstance(tools, list) else None
+
+
+# --- the rules --------------------------------------------------------------------------------------------------
+
+# what an ordinary message may follow; tool messages are counted against the calls before them instead
+FOLLOWS = {
+    "": ("system", "user"),
+    "system": ("user",),
+    "user": ("assistant",),
+    "tool": ("assistant",),
+    "assistant": ("user",),
+}
+
+
+def role_order(d: Dialogue) -> Iterator[Fault]:
+    """[system,] user, assistants and tools, ending on an assistant without calls; only assistants call."""
+    before = Said("", "", "", [])
+    for m in d.said:
+        if m.calls and m.role != "assistant":
+            yield Fault(Reject.ROLE_ORDER, f"{m.at}.tool_calls", "only an assistant may call tools")
+            return
+        counted = m.role == "tool" or before.calls  # a missing or extra tool message is `result_count`'s
+        if not counted and m.role not in FOLLOWS[before.role]:
+            where = f"after {before.role!r}" if before.role else "first"
+            yield Fault(Reject.ROLE_ORDER, f"{m.at}.role", f"{m.role!r} cannot stand {where}")
+            return
+        before = m
+    if before.role != "assistant" or before.calls:
+        at = d.said[0].at.rpartition("[")[0] if d.said else "messages"
+        yield Fault(Reject.ROLE_ORDER, at, "must end on an assistant message without calls")
+
+
+def result_count(d: Dialogue) -> Iterator[Fault]:
+    """An assistant's k calls are followed by exactly k tool messages."""
+    waiting = 0
+    for m in d.said:
+        if m.role == "tool":
+            if not waiting:
+                yield Fault(Reject.RESULT_COUNT, m.at, "answers no call")
+                return
+            waiting -= 1
+        elif waiting:
+            yield Fault(Reject.RESULT_COUNT, m.at, f"{waiting} more tool message(s) should stand here")
+            return
+        elif m.role == "assistant":
+            waiting = len(m.calls)
+
+
+def results_are_json(d: Dialogue) -> Iterator[Fault]:
+    """Every tool message is one JSON value."""
+    for m in d.said:
+        if m.role == "tool":
+            try:
+                jsontext.read(m.content)
+            except ValueError as e:
+                yield Fault(Reject.RESULT_NOT_JSON, f"{m.at}.content", f"is not JSON: {e}")
+
+
+def fit_tools(d: Dialogue) -> Iterator[Fault]:
+    """Every call names an offered tool, and its arguments fit the tool's schema."""
+    for m in d.said:
+        for k, call in enumerate(m.calls):
+            spot, function = f"{m.at}.tool_calls[{k}].function", call["function"]
+            arguments = read_arguments(function)
+            d.arguments.append(arguments)
+            offer = d.offers.get(function["name"]) if d.offers is not None else None
+            if offer is None and d.offers is not None:
+                yield Fault(
+                    Reject.UNKNOWN_TOOL, f"{spot}.name", f"{function['name']!r} is not among the tools"
+                )
+            if not isinstance(arguments, dict):
+                yield Fault(
+                    Reject.WRONG_TYPE,
+                    f"{spot}.arguments",
+                    "must be the JSON text of an object, each key once",
+                )
+            elif offer is not None:
+                yield from argument_faults(offer, arguments, f"{spot}.arguments")
+
+
+def read_arguments(function: dict[str, Any]) -> Any:
+    """A call's arguments as data; None when they do not parse."""
+    try:
+        return jsontext.read_or_take(function.get("arguments"))
+    except ValueError:
+        return None
+
+
+def no_response_tags(d: Dialogue) -> Iterator[Fault]:
+    """An assistant does not write tool responses itself."""
+    for m in d.said:
+        if m.role == "assistant" and "tool_response>" in m.content and RESPONSE_TAGS.search(m.content):
+            yield Fault(Reject.RESPONSE_TAG, f"{m.at}.content", "holds a tool_response tag")
+
+
+def thoughts_in_place(d: Dialogue) -> Iterator[Fault]:
+    """One pair of think tags at most, at the start of an assistant message, closed; none anywhere else."""
+    for m in d.said:
+        tags = TAGS.findall(m.content) if "think>" in m.content else []
+        if not tags:
+            if m.role == "assistant" and d.options.require_thinking:
+                yield Fault(Reject.NO_THINKING, f"{m.at}.content", "holds no thoughts")
+        elif m.role != "assistant":
+            yield Fault(Reject.BAD_THINKING, f"{m.at}.content", f"a {m.role} message holds a think tag")
+        elif tags != [OPEN, CLOSE] or not m.content.lstrip().startswith(OPEN):
+            yield Fault(
+                Reject.BAD_THINKING, f"{m.at}.content", "must begin with its one closed pair of think tags"
+            )
+
+
+def no_empty_content(d: Dialogue) -> Iterator[Fault]:
+    """Every message says something to its reader; an assistant message may call tools instead."""
+    for m in d.said:
+        visible = m.content.rpartition(CLOSE)[2] if m.role == "assistant" else m.content
+        if not m.calls and not visible.strip():
+            yield Fault(Reject.EMPTY_CONTENT, f"{m.at}.content", "is empty")
+
+
+RULES: tuple[Callable[[Dialogue], Iterator[Fault]], ...] = (
+    role_order,
+    result_count,
+    fit_tools,
+    results_are_json,
+    no_response_tags,
+    thoughts_in_place,
+    no_empty_content,
+)

@@ -1,0 +1,139 @@
+"""Three forms of one row become one; JSON text is read strictly; odd containers are tolerated."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_cm2_rows import TOOL, foreign_row
+
+from envace.data import jsontext
+from envace.data.check import Reject, check_row, examine
+from envace.data.forms import Kind, read_form
+from envace.data.schema import row_from_task, stored, task_from_row
+from envace.data.stage import stage
+from envace.data.store import read_tasks
+from envace.desk.tasks import generate
+from envace.params import parse
+
+
+def forms_of(row):
+    """The annotated and the raw form of a finished row."""
+    extra = row["extra_info"]
+    raw = {
+        "uuid": row["uuid"],
+        "license": "cc-by-4.0",
+        "messages": extra["messages"],
+        "metadata": json.dumps({"tools": json.loads(extra["tools"])}),
+    }
+    lists = extra["interaction_kwargs"]["checklist_list"]
+    annotated = {"uuid": row["uuid"], "messages": extra["messages"], "tools": json.loads(extra["tools"]), "checklists": lists}  # fmt: skip
+    return annotated, raw
+
+
+def test_every_form_has_the_same_parts():
+    finished = foreign_row()
+    annotated, raw = forms_of(finished)
+    a, b, c = map(read_form, (finished, annotated, raw))
+    assert (a.kind, b.kind, c.kind) == (Kind.FINISHED, Kind.ANNOTATED, Kind.RAW)
+    assert a.messages == b.messages == c.messages and a.tools == b.tools == c.tools == [TOOL]
+    assert a.prefix == b.prefix == c.prefix and a.checklist == b.checklist and c.checklist is None
+
+
+def test_annotated_and_finished_rows_are_stored_alike():
+    finished = foreign_row()
+    del finished["data_source"]
+    annotated, _ = forms_of(finished)
+    assert check_row(annotated) == [] and stored(examine(annotated)) == stored(examine(finished))
+    as_text = annotated | {
+        "tools": json.dumps(annotated["tools"]),
+        "checklists": json.dumps(annotated["checklists"]),
+    }
+    assert stored(examine(as_text)) == stored(examine(finished))
+
+
+def test_a_raw_row_is_told_how_to_get_a_checklist():
+    fault, *more = check_row(forms_of(foreign_row())[1])
+    assert not more and fault.reason is Reject.NO_CHECKLIST and "envace.data annotate" in fault.message
+
+
+def test_faults_name_the_field_as_the_file_has_it():
+    annotated, raw = forms_of(foreign_row())
+    annotated["checklists"][0][0][0]["weight"] = 0.5
+    raw["messages"][2]["content"] = "?"
+    assert [f.field for f in check_row(annotated)] == ["messages[2].content", "checklists[0][0]"]
+    assert [f.field for f in check_row(raw)] == ["checklists", "messages[2].content"]
+    raw["metadata"] = '{"tools": '
+    assert ("metadata", Reject.BAD_TOOLS) in [(f.field, f.reason) for f in check_row(raw)]
+
+
+@pytest.mark.parametrize(
+    "row", [None, [], 3, {}, {"messages": 4, "tools": {}}, {"metadata": "[1]"}, {"checklists": 1}]
+)
+def test_no_row_is_too_odd_to_be_read(row):
+    assert check_row(row)
+    read_form(row)
+
+
+def test_the_short_way_to_a_stored_row_is_the_long_one():
+    rows = [foreign_row(), *(row_from_task(t) for t in generate(5, "train", 20))]
+    for row in rows:
+        assert stored(examine(row)) == row_from_task(task_from_row(row))
+
+
+def test_parquet_written_by_inference_is_read(tmp_path):
+    """Empty lists of no type, nulls for absent keys, tools as structs: what a converter without a schema leaves."""
+    rows = [forms_of(foreign_row(f"u-{k}"))[0] for k in range(4)]
+    for row in rows:
+        row["tools"] = [TOOL, {"type": "function", "function": {**TOOL["function"], "name": "get_wind", "parameters": {
+            "type": "object", "properties": {"knots": {"type": "integer"}}, "required": []}}}]  # fmt: skip
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet")
+    finished = [foreign_row(f"v-{k}") for k in range(4)]
+    table = pa.Table.from_pylist(
+        [{k: row[k] for k in ("uuid", "messages", "data_source", "extra_info")} for row in finished]
+    )
+    assert table.schema.field("messages").type.value_type.field("tool_calls").type.value_type == pa.null()
+    pq.write_table(table, tmp_path / "in/b.parquet")
+    counts = stage(parse({"data": {"source": "local", "uri": str(tmp_path / "in")}}), tmp_path / "out")[
+        "counts"
+    ]
+    assert counts["kept"] == 8 and counts["forms"] == {"annotated": 4, "finished": 4}
+    [task] = [t for t in read_tasks(tmp_path / "out/train.parquet") + read_tasks(tmp_path / "out/held.parquet") if t.id == "u-0"]  # fmt: skip
+    assert list(task.tools[0]["function"]["parameters"]["properties"]) == ["port"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=4), v, max_size=3),
+)  # fmt: skip
+
+
+@given(json_values, st.booleans())
+def test_strict_reading_agrees_with_json(value, ascii_only):
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    if any(0xD800 <= ord(c) < 0xE000 for c in json.dumps(value, ensure_ascii=False)):
+        with pytest.raises(ValueError, match="surrogate"):
+            jsontext.read(text)
+    else:
+        assert jsontext.read(text) == jsontext.read_line(text.encode()) == value
+        assert json.loads(jsontext.write(value)) == value
+
+
+@given(st.text(max_size=3), json_values, json_values)
+def test_a_repeated_key_is_found_however_it_is_spelt(key, one, two):
+    spelt = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in key)
+    text = f'[{{{json.dumps(key)}: {json.dumps(one)}, "{spelt}": {json.dumps(two)}}}]'
+    with pytest.raises(ValueError):
+        jsontext.read(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "NaN", "[1,]", "{} {}", "1e999", "'a'", "[" * 5000, b"\xff", '"\t"', "\ufeff1"]
+)
+def test_what_is_not_json_is_refused_with_words(text):
+    with pytest.raises(ValueError) as e:
+        jsontext.read(text)
+    assert str(e.value)

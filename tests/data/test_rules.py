@@ -1,0 +1,186 @@
+"""Each rule finds its own fault and no other; rules do not hide one another; a quick yes is a true yes."""
+
+import copy
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cm2_rows import TOOL, foreign_row
+
+from envace.chat.validate import validate_call
+from envace.data.check import Options, Reject, check_row
+from envace.data.plainschema import is_plain
+from envace.data.rules import dialogue_faults
+from envace.data.toolschema import argument_faults, read_tools, tool_faults
+from envace.types import ToolCall
+
+
+def dialogue():
+    return copy.deepcopy(foreign_row()["extra_info"]["messages"])
+
+
+def reasons(messages, tools=(TOOL,), **options):
+    return [f.reason for f in dialogue_faults(messages, list(tools), options=Options(**options))]
+
+
+def test_a_good_dialogue_has_no_fault():
+    assert reasons(dialogue()) == reasons(dialogue(), require_thinking=True, strict_tools=True) == []
+
+
+def test_every_rule_reports_in_a_dialogue_that_breaks_them_all():
+    messages = dialogue()
+    messages[0]["content"] = "<think>"
+    messages[1]["tool_calls"][0]["function"]["arguments"] = '{"harbour": "Brest"}'
+    messages[2]["content"] = "4.1"  # JSON; the next result is not
+    messages.insert(3, {"role": "tool", "content": "4.2 m"})
+    messages[4]["content"] = "</tool_response>"
+    messages[6]["content"] = ""
+    messages.append({"role": "assistant", "content": "And?"})
+    assert set(reasons(messages, [TOOL, TOOL], require_thinking=True)) == {
+        Reject.DUPLICATE_TOOL, Reject.ROLE_ORDER, Reject.RESULT_COUNT, Reject.BAD_ARGUMENTS, Reject.RESULT_NOT_JSON,
+        Reject.RESPONSE_TAG, Reject.BAD_THINKING, Reject.NO_THINKING, Reject.EMPTY_CONTENT,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "messages", [None, {}, [None], [{}], [{"role": 1}], [{"role": "user", "content": 1}], []]
+)
+@pytest.mark.parametrize("tools", [None, {}, [], [None], [{"function": 1}], [{"function": {"name": 1}}], [{"function": {"name": "a", "parameters": []}}]])  # fmt: skip
+def test_nothing_is_too_odd_for_the_rules(messages, tools):
+    assert dialogue_faults(messages, tools)
+
+
+def offer(**parameters):
+    [found] = read_tools([{"type": "function", "function": {"name": "t", "parameters": parameters}}])
+    assert not found.faults
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("string", ["", "a"], [1, None, True, ["a"]]),
+        ("integer", [1, -2, 3.0, 2**70], [1.5, True, "1", None]),
+        ("number", [1, 1.5], [True, "1"]),
+        ("boolean", [True, False], [0, 1, "true"]),
+        ("array", [[], [1]], [{}, "[]"]),
+        ("object", [{}, {"a": 1}], [[], None]),
+        ("null", [None], [0, False, ""]),
+        (["string", "null"], ["", None], [1, False]),
+        (["integer", "boolean"], [1, True], [1.5, None]),
+    ],
+)
+def test_an_argument_has_the_basic_type_its_tool_names(kind, good, bad):
+    tool = offer(type="object", properties={"x": {"type": kind}}, required=["x"])
+    schema = {"type": "function", "function": {"name": "t", "parameters": {"type": "object", "properties": {"x": {"type": kind}}}}}  # fmt: skip
+    for value in (*good, *bad):
+        fits = not list(argument_faults(tool, {"x": value}, "a"))
+        assert fits is (
+            value in good and any(value is g or value == g and type(value) is type(g) for g in good)
+        )
+        assert fits is (validate_call(ToolCall(name="t", arguments={"x": value}), [schema])[0] is None)
+
+
+def test_arguments_are_required_and_known():
+    closed = offer(type="object", properties={"x": {}}, required=["x"])
+    assert [f.message for f in argument_faults(closed, {"y": 1}, "a")] == [
+        "t needs 'x'",
+        "'y' is no parameter of t",
+    ]
+    assert not list(argument_faults(closed, {"x": [1]}, "a"))
+    assert not list(argument_faults(offer(type="object", additionalProperties=True), {"y": 1}, "a"))
+    [none] = read_tools([{"type": "function", "function": {"name": "t"}}])
+    assert list(argument_faults(none, {"y": 1}, "a")) and not list(argument_faults(none, {}, "a"))
+
+
+schemas = st.recursive(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["string", "integer", "object", "array", "str", 7, ["string", "null"], ["string", "string"], []]),
+            "description": st.sampled_from(["what", 1]),
+            "enum": st.sampled_from([["a"], [1, None], [], "a"]),
+            "required": st.sampled_from([["x"], ["x", "x"], "x", [1], []]),
+            "minimum": st.sampled_from([1, 1.5, "1", True]),
+            "minLength": st.sampled_from([0, -1, 1.5, True]),
+            "pattern": st.sampled_from(["^a", "("]),
+            "default": st.none(),
+            "uniqueItems": st.sampled_from([True, 1]),
+            "$ref": st.just("#/x"),
+        },
+    ),
+    lambda s: st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.just("object"),
+            "properties": st.dictionaries(st.sampled_from("xyz"), s | st.just(True), max_size=2) | st.just([]),
+            "items": s | st.just([]),
+            "anyOf": st.lists(s, max_size=2),
+            "additionalProperties": s | st.booleans() | st.none(),
+        },
+    ),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(schemas)
+def test_a_quick_yes_to_a_schema_is_a_true_yes(schema):
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError:
+        assert not is_plain(schema)
+
+
+def test_the_schemas_that_tools_have_get_the_quick_yes():
+    assert is_plain(TOOL["function"]["parameters"])
+
+
+STRICT_PARTS = [
+    (("function", "description"), ...),
+    (("function", "parameters"), ...),
+    (("function", "parameters", "required"), ...),
+    (("function", "parameters", "properties"), ...),
+    (("function", "parameters", "properties", "port", "type"), ["string", "null"]),
+    (("function", "parameters", "properties", "port", "type"), ...),
+    (("function", "parameters", "properties", "port", "enum"), [1, 2]),
+    (("function", "parameters", "properties", "port", "description"), 7),
+    (("type",), ...),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), STRICT_PARTS)
+def test_a_tool_the_published_loader_cannot_read_is_loose_only_where_asked(path, value):
+    tool = copy.deepcopy(TOOL)
+    spot = tool
+    for key in path[:-1]:
+        spot = spot[key]
+    spot.pop(path[-1], None) if value is ... else spot.update({path[-1]: value})
+    offers = read_tools([tool])
+    assert Reject.LOOSE_TOOL not in [f.reason for f in tool_faults([tool], offers, "tools")]
+    assert Reject.LOOSE_TOOL in [f.reason for f in tool_faults([tool], offers, "tools", strict=True)]
+
+
+def test_verl_reads_every_tool_that_is_strict():
+    from verl.tools.schemas import OpenAIFunctionToolSchema  # takes seconds
+
+    [offer] = read_tools([TOOL])
+    assert offer.loose is None and OpenAIFunctionToolSchema.model_validate(TOOL)
+
+
+def test_checklist_dependences_may_be_long_and_need_no_order():
+    row = foreign_row()
+    [[[first], _]] = row["extra_info"]["interaction_kwargs"]["checklist_list"]
+    n = 400
+    chain = [
+        {**first, "id": f"C{k}", "weight": 1 / n, "focus_on": "tool.content", "dependence": [f"C{k + 1}"] if k < n - 1 else []}
+        for k in range(n)
+    ]  # fmt: skip
+    row["extra_info"]["interaction_kwargs"]["checklist_list"][0][0] = chain
+    assert check_row(row) == []
+    chain[-1]["dependence"] = ["C0"]
+    [fault] = check_row(row)
+    assert "in a circle" in fault.message
+    json.dumps(fault.message)

@@ -1,0 +1,173 @@
+"""Which rows stay: selection by difficulty, equal rows, splits; none of it depends on the order of the rows."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from test_cm2_rows import foreign_row
+from test_staging import local, write_jsonl
+
+from envace.data.check import examine
+from envace.data.schema import stored
+from envace.data.select import dropped, keep_share, read_ratios
+from envace.data.settle import Entry, settle
+from envace.data.sizes import EDGES, Size, histograms, size_of
+from envace.data.split import deal
+from envace.data.stage import stage
+from envace.data.store import read_rows
+from envace.errors import DataError, ParamsError
+from envace.params import parse
+
+AUTHORS = {
+    "most_steps": {1: 0.3}, "steps": {1: 0.2, 2: 0.3}, "tools": {1: 0.7, 2: 0.4}, "tools_used": {1: 0.4},
+    "turns": {1: 0.4}, "calls": {1: 0.3, 2: 0.3},
+}  # fmt: skip
+
+
+def size(**more):
+    easy = dict(
+        turns=1, steps=1, most_steps=1, calls=0, tools=1, tools_used=0, tokens=9, items=1, weights=[1.0]
+    )
+    return Size(**(easy | more))
+
+
+def test_ratios_that_a_row_meets_are_multiplied():
+    ratios = read_ratios(AUTHORS)
+    assert keep_share(ratios, size()) == pytest.approx(0.7 * 0.8 * 0.3 * 0.6)
+    hard = size(turns=3, steps=8, most_steps=4, calls=6, tools=9, tools_used=4)
+    assert keep_share(ratios, hard) == 1
+    assert keep_share(
+        ratios, size(turns=2, steps=2, most_steps=1, calls=2, tools=2, tools_used=1)
+    ) == pytest.approx(0.7 * 0.7 * 0.6 * 0.6 * 0.7)
+
+
+def test_a_row_is_dropped_by_its_id_and_seed_alone_at_the_stated_rate():
+    ratios, easy = read_ratios({"turns": {"1": 0.4}}), size()
+    drops = [dropped(ratios, 1, f"u-{k}", easy) for k in range(20_000)]
+    assert drops == [dropped(ratios, 1, f"u-{k}", easy) for k in range(20_000)]
+    assert sum(drops) / 20_000 == pytest.approx(0.4, abs=0.015)
+    assert drops != [dropped(ratios, 2, f"u-{k}", easy) for k in range(20_000)]
+    assert not any(dropped({}, 1, f"u-{k}", easy) for k in range(100))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"turn": {1: 0.4}}, "'turn', must be one of most_steps"),
+        ({"turns": 0.4}, "data.select.turns is 0.4, must map"),
+        ({"turns": {1: 1.4}}, "maps 1 to 1.4"),
+        ({"turns": {1.5: 0.4}}, "maps 1.5 to 0.4"),
+        ({"turns": {1: True}}, "maps 1 to True"),
+    ],
+)
+def test_ratios_that_cannot_be_used_are_named(given, words):
+    with pytest.raises(ParamsError, match=words):
+        read_ratios(given)
+
+
+def test_a_row_is_measured():
+    row = stored(examine(foreign_row()))
+    assert size_of(row, 1, 40) == Size(
+        turns=2,
+        steps=3,
+        most_steps=2,
+        calls=1,
+        tools=1,
+        tools_used=1,
+        tokens=40,
+        items=2,
+        weights=[1.0, 1.0],
+        tags=[],
+    )
+
+
+def test_histograms_hold_every_number_once():
+    sizes = [size(turns=k, tokens=300 * k, weights=[k / 100, 1 - k / 100]) for k in range(1, 60)]
+    found = histograms(sizes).as_dict()
+    assert found == histograms(sizes[::-1]).as_dict() and set(found) == set(EDGES)
+    assert sum(found["turns"]["counts"]) == 59 and sum(found["weights"]["counts"]) == 118
+    assert found["turns"]["counts"][-1] == 40  # 20 and more
+    assert all(len(h["edges"]) == len(h["counts"]) for h in found.values())
+
+
+def entry(k, uuid, content=b"", digest=b"", **more):
+    return Entry(ordinal=k, where=f"r:{k}", uuid=uuid, split="", dropped=False, content=content or uuid.encode(), digest=digest or bytes([k]), **more)  # fmt: skip
+
+
+def test_of_equal_rows_the_same_one_stays_in_any_order():
+    rows = [
+        entry(0, "b", b"same", b"1"), entry(1, "a", b"same", b"2"), entry(2, "c", b"other", b"3"),
+        entry(3, "c", b"other", b"1"), entry(4, "d", b"same", b"9"), entry(5, "d", b"own", b"0"), entry(6, "e"),
+    ]  # fmt: skip
+    for seed in range(20):
+        random.Random(seed).shuffle(rows)
+        kept, gone = settle(rows)
+        assert sorted((e.uuid, e.ordinal) for e in kept) == [("a", 1), ("c", 3), ("d", 5), ("e", 6)]
+        assert sorted((e.uuid, e.ordinal, str(f.reason)) for e, f in gone) == [
+            ("b", 0, "duplicate_content"), ("c", 2, "duplicate_id"), ("d", 4, "duplicate_id"),
+        ]  # fmt: skip
+
+
+def test_a_split_by_hash_has_one_order_whatever_the_input_is():
+    rows = [SimpleNamespace(uuid=f"u-{k}", split="", ordinal=k) for k in range(200)]
+    params = parse({"data": {"held_share": 0.2}})
+    ids = lambda splits: {name: [r.uuid for r in dealt] for name, dealt in splits.items()}  # noqa: E731
+    straight = ids(deal(rows, (), params, "hash", 0))
+    turned = [SimpleNamespace(uuid=r.uuid, split="", ordinal=199 - r.ordinal) for r in rows[::-1]]
+    assert straight == ids(deal(turned, (), params, "hash", 0))
+    assert straight != ids(deal(rows, (), parse({"seed": 2, "data": {"held_share": 0.2}}), "hash", 0))
+    assert 20 <= len(straight["held"]) <= 60 and len(straight["held"]) + len(straight["train"]) == 200
+
+
+def test_the_first_rows_may_be_held_out_instead():
+    rows = [SimpleNamespace(uuid=f"u-{k}", split="", ordinal=k) for k in range(9)]
+    splits = deal(rows[::-1], (), parse({}), "first_n", 2)
+    assert [r.ordinal for r in splits["held"]] == [0, 1] and [r.ordinal for r in splits["train"]] == [
+        *range(2, 9)
+    ]
+    with pytest.raises(DataError, match="data.held_rows is 9, but 9 usable rows"):
+        deal(rows, (), parse({}), "first_n", 9)
+
+
+def staged(tmp_path, **knobs):
+    """Stage with these values in `data`."""
+    params = local(tmp_path / "in")
+    for key, value in knobs.items():
+        object.__setattr__(params.data, key, value)
+    return stage(params, tmp_path / "out")
+
+
+def test_rows_not_selected_and_equal_rows_are_counted(tmp_path):
+    rows = [foreign_row(f"u-{k}") for k in range(60)]
+    same = foreign_row("u-5")
+    same["uuid"] = "v-5"
+    write_jsonl(tmp_path / "in/r.jsonl", [*rows, same, foreign_row("u-7")])
+    manifest = staged(tmp_path, select={"turns": {2: 0.5}})
+    counts = manifest["counts"]
+    assert counts["steps"]["read"] == counts["steps"]["without_faults"] == 62
+    assert (counts["steps"]["one_an_id"], counts["steps"]["distinct"]) == (61, 60)
+    assert counts["steps"]["selected"] == counts["kept"] == 60 - counts["rejected_by_reason"]["not_selected"]
+    assert 15 < counts["kept"] < 45 and counts["read"] == counts["kept"] + counts["rejected"]
+    assert sum(manifest["statistics"]["turns"]["counts"]) == counts["kept"]
+
+
+def test_options_reach_the_rules_and_the_split(tmp_path):
+    write_jsonl(tmp_path / "in/r.jsonl", [foreign_row(f"u-{k}") for k in range(3)])
+    row = foreign_row("bare")
+    row["extra_info"]["messages"][3]["content"] = "4.1 m."
+    write_jsonl(tmp_path / "in/s.jsonl", [row])
+    assert staged(tmp_path)["counts"]["kept"] == 4
+    assert staged(tmp_path, require_thinking=True)["counts"]["rejected_by_reason"] == {"no_thinking": 1}
+    assert staged(tmp_path, strict_tool_schema=True)["counts"]["kept"] == 4
+    assert staged(tmp_path, split="first_n", held_rows=1)["counts"]["held"] == 1
+    assert [r["uuid"] for r in read_rows(tmp_path / "out/held.parquet")] == ["u-0"]
+
+
+def test_other_rows_and_their_order_do_not_change_a_byte(tmp_path):
+    rows = [foreign_row(f"u-{k}") for k in range(50)]
+    for name, order in (("a", rows), ("b", rows[::-1])):
+        write_jsonl(tmp_path / name / "r.jsonl", order)
+        stage(local(tmp_path / name), tmp_path / f"out-{name}")
+    for file in ("train.parquet", "held.parquet"):
+        assert (tmp_path / "out-a" / file).read_bytes() == (tmp_path / "out-b" / file).read_bytes()
+    assert len(read_rows(tmp_path / "out-a/train.parquet")) > 40
