@@ -3,7 +3,7 @@
 Flows in: `data.select`, a row's id and size. Flows out: whether the row is dropped.
 Invariant: the decision depends on the ratios, the seed, the id and the row alone, never on other rows or their order.
 
-`data.select` maps a kind of number to {number: share of rows with it that are dropped}; a row that several ratios
+Rows that their source set aside for evaluation are never thinned. `data.select` maps a kind of number to {number: share of rows with it that are dropped}; a row that several ratios
 meet is kept with the product of (1 - ratio). Empty keeps every row. The published selection, which thins a pool of
 22,000 rows to about 8,000, is
 

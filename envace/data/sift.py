@@ -89,7 +89,7 @@ def _keep(sieve: Sieve, ordinal: int, raw: Any, checked: Checked) -> tuple[Any, 
     size = size_of(row, len(form.tools), tokens)
     entry = Entry(
         ordinal=ordinal, where=raw.where, uuid=form.uuid, split=raw.split,
-        dropped=dropped(sieve.ratios, sieve.seed, form.uuid, size),
+        dropped=raw.split in ("", "train") and dropped(sieve.ratios, sieve.seed, form.uuid, size),
     )  # fmt: skip
     return entry, _encode(size) + b"\n" + _written(row, entry) + b"\n", []
 

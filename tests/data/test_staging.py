@@ -41,6 +41,15 @@ def write_jsonl(path, rows):
     path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows) + "\n")
 
 
+def test_selection_thins_training_and_leaves_what_the_source_set_aside(tmp_path):
+    desk = {"train_tasks": 40, "held_tasks": 20, "unseen_tasks": 5}
+    manifest = stage(parse({"desk": desk, "data": {"select": {"calls": {1: 1.0, 2: 1.0}}}}), tmp_path)
+    counts = manifest["counts"]
+    assert counts["held"] == 20 and counts["unseen"] == 5
+    assert 0 < counts["train"] == 40 - counts["rejected_by_reason"]["not_selected"]
+    assert all(sum(len(m.calls) for m in t.reference) > 2 for t in read_tasks(tmp_path / "train.parquet"))
+
+
 def test_desk_rows_are_staged_as_the_generator_gave_them(tmp_path):
     manifest = stage(parse(DESK), tmp_path / "out")
     assert read_tasks(tmp_path / "out/train.parquet") == generate(7, "train", 8)
