@@ -10,8 +10,10 @@ from flows._entry import Run, stage
 @stage("evaluate", sections=("rollout", "judge", "eval"), policy=lambda params, policy, benchmark: policy)
 def evaluate(run: Run, policy: str, benchmark: str) -> None:
     """Score one policy on one benchmark."""
-    from tasks.evaluation import gate, play_benchmark, write_outcome
+    from tasks.data import note_rows
+    from tasks.evaluation import SPLITS, gate, play_benchmark, write_outcome
 
+    note_rows(run, *(split for name, split in SPLITS.items() if name == benchmark))
     outcome = gate(run, play_benchmark(run, policy, benchmark))
     write_outcome(
         run, outcome, run.path("results/evaluate", f"{policy}-{benchmark}"), ("evaluate", policy, benchmark)

@@ -14,8 +14,10 @@ from flows._entry import Run, stage
 )
 def train(run: Run, name: str) -> None:
     """Train one arm with one seed; NAME is <arm>-<seed>."""
+    from tasks.data import note_rows
     from tasks.training import run_training, write_training
 
+    note_rows(run, "train")
     arm, seed = split_run(name)
     result = run_training(run, arm, seed)
     write_training(run, arm, seed, result)

@@ -10,9 +10,11 @@ from flows._entry import Run, stage
 @stage("tts", sections=("rollout", "judge", "eval", "tts"), policy=lambda params, **_: params.tts.policy)
 def tts(run: Run, point: str) -> None:
     """Test-time scaling by private rehearsal."""
+    from tasks.data import note_rows
     from tasks.evaluation import gate, write_outcome
     from tasks.rehearsal import rehearse_and_commit
 
+    note_rows(run, "held")
     outcome = gate(run, rehearse_and_commit(run, point))
     write_outcome(run, outcome, run.path("results/tts", point), ("tts", point))
 

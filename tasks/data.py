@@ -48,14 +48,28 @@ class _Rows:
 
 @task(cache_policy=NO_CACHE)
 def report_manifest(run: Any, manifest: dict[str, Any]) -> None:
-    """Counts to the terminal and to MLflow, the manifest's hash as a tag."""
+    """Counts to the terminal and to MLflow, the manifest's hash as a tag, the splits as datasets."""
     from envace.track.lineage import file_hash
 
     splits = [name.removesuffix(".parquet") for name in manifest["outputs"] if name.endswith(".parquet")]
     counts = {k: manifest["counts"][k] for k in ("read", *splits, "rejected")}
+    reasons = manifest["counts"]["rejected_by_reason"]
     run.say(", ".join(f"{v} {k}" for k, v in counts.items()))
-    run.metrics({f"data/{k}": v for k, v in counts.items()})
+    if reasons:
+        largest = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        run.say(f"left out: {', '.join(f'{n} {r}' for r, n in largest)}; data/staged/rejects.jsonl says why")
+    run.metrics(
+        {f"data/{k}": v for k, v in counts.items()} | {f"data/left_out.{r}": n for r, n in reasons.items()}
+    )
     run.log.tags({"data.manifest": file_hash(run.path("data", "staged", "manifest.json"))})
+    note_rows(run, *splits)
+
+
+def note_rows(run: Any, *splits: str) -> None:
+    """Say on the MLflow run which staged splits it uses, as datasets."""
+    from envace.track.dataset import log_datasets
+
+    log_datasets(run.log, run.path("data", "staged"), splits)
 
 
 WANTS = {"unseen": "desk.unseen_tasks", "files": "desk.files_tasks"}  # split -> the parameter that stages it

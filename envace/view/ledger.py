@@ -11,9 +11,8 @@ import platform
 from pathlib import Path
 
 from envace.params import Params
-from envace.types import JSON
 from envace.view.reader import number
-from envace.view.results import EvalRun, Results, TrainRun
+from envace.view.results import EvalRun, Results, Staged, TrainRun
 from envace.view.table import Table, count, duration, table
 
 PLAIN_STAGES = (
@@ -107,7 +106,7 @@ def lineage(results: Results, params: Params, root: Path) -> Table | None:
     ]
     if results.manifest:
         rows.append(("data manifest", f"sha256 {file_hash(root / 'data/staged/manifest.json')}"))
-    rows += _data(results.manifest)
+    rows += _data(results.staged)
     for name, c in results.cards.items():
         rows.append((f"weights {name}", f"sha256 {c.hash or 'unknown'} (step {c.step}, {c.kind}, {c.uri})"))
     shown = [e for r in results.evals for e in r.episodes] + [r.shown for r in results.train if r.shown]
@@ -129,18 +128,28 @@ def _code(root: Path) -> str:
     return "no commit known" if commit == NONE else f"{commit} ({state})"
 
 
-def _data(manifest: dict[str, JSON]) -> list[tuple[str, str]]:
-    """A line a staged file, with its rows and hash, and one for what was left out."""
-    rows = []
-    outputs, counts = (
-        manifest.get(k) if isinstance(manifest.get(k), dict) else {} for k in ("outputs", "counts")
-    )
-    for name, about in outputs.items():
-        if isinstance(about, dict) and about.get("rows"):
-            rows.append((f"data {name}", f"{about['rows']} rows, sha256 {about.get('sha256', 'unknown')}"))
-    if "rejected" in counts:
-        rows.append(("data rejected", f"{counts['rejected']} of {counts.get('read', 'unknown')} rows"))
+def _data(s: Staged | None) -> list[tuple[str, str]]:
+    """The source, a line a staged file with its rows and hash, and one for what was left out."""
+    if s is None:
+        return []
+    rows = [("data source", where)] if (where := _source(s)) else []
+    rows += [
+        (f"data {f.name}", f"{f.rows} rows, sha256 {f.sha256 or 'unknown'}") for f in s.outputs if f.rows
+    ]
+    if "rejected" in s.totals:
+        rows.append(("data rejected", f"{s.totals['rejected']} of {s.totals.get('read', 'unknown')} rows"))
     return rows
+
+
+def _source(s: Staged) -> str:
+    """`hub owner/name at 1a2b, 3 files, licence cc-by-4.0`."""
+    at = f" at {s.revision}" if s.revision else ""
+    parts = [
+        f"{s.kind} {s.uri}".strip() + at,
+        f"{len(s.files)} file{'' if len(s.files) == 1 else 's'}" if s.files else "",
+        f"licence {s.licence}" if s.licence else "",
+    ]
+    return ", ".join(p for p in parts if p)
 
 
 def method(params: Params) -> Table | None:

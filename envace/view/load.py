@@ -16,6 +16,7 @@ from envace.types import JSON, Episode, PolicyRef, SampleRecord, ScoreRecord, So
 from envace.view.names import START, trained_name
 from envace.view.reader import Reader, number, objects
 from envace.view.results import EvalRun, FidelityRun, Results, TrainRun
+from envace.view.staged import MANIFEST, read_staged
 
 
 def load_results(root: Path, params: Params) -> Results:
@@ -23,8 +24,10 @@ def load_results(root: Path, params: Params) -> Results:
     reader = Reader(Path(root))
     runs = params.train.runs
     tasks = _tasks(reader, params)
+    manifest = reader.json(MANIFEST)
     results = Results(
-        manifest=reader.json("data/staged/manifest.json"),
+        manifest=manifest,
+        staged=read_staged(manifest, reader.problems) if manifest else None,
         cards=_cards(reader, list(dict.fromkeys(["start", *runs, *params.eval.policies]))),
         train=tuple(_train(reader, name) for name in runs),
         evals=tuple(

@@ -26,6 +26,8 @@ STAND_IN = {  # colour drawn -> what the page uses
     "#070707": "var(--warn)",
 }
 INK, SOFT, LINE, ACT, REHEARSE, ACCENT, WARN = STAND_IN
+LETTERS = 56  # that fit below a small histogram
+NARROWEST = 4  # bins there is room for, so that a lone bar stays a bar
 CYCLE = (ACCENT, ACT, REHEARSE, WARN, SOFT, INK)  # of lines that stand for nothing in particular
 
 
@@ -112,6 +114,33 @@ def intervals(name: str, bars: Sequence[Bar], *, xlabel: str, zero: bool = False
             ncols=len(marks),
         )
     return _svg(figure, name, f"{xlabel}: " + ", ".join(f"{b.label} {b.value:.3f}" for b in bars))
+
+
+def histogram(
+    name: str, title: str, bins: Sequence[tuple[str, int]], *, ylabel: str, edges: Sequence[str] = ()
+) -> str:
+    """Bars side by side, each (label, count); `edges`, where given, are written between them instead of the labels."""
+    if not bins:
+        return ""
+    figure, axes = _figure(3.5, 2.15)
+    axes.bar(range(len(bins)), [n for _, n in bins], width=0.94, color=ACCENT)
+    axes.grid(False, axis="x")
+    texts = edges or [label for label, _ in bins]
+    start = -0.5 if edges else 0.0
+    every = -(-len(texts) * (max(map(len, texts)) + 1) // LETTERS)  # leave some out where all would overlap
+    axes.set_xticks([start + k for k in range(0, len(texts), every)], [_label(t) for t in texts[::every]])
+    axes.set_xlim(-0.6, max(len(bins), NARROWEST) - 0.4)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_title(_label(title), fontsize=10, loc="left", color=INK, pad=8)
+    axes.set_ylabel(_label(ylabel), fontsize=8, color=SOFT)
+    _whole_counts(axes)
+    return _svg(figure, name, f"{title}: " + ", ".join(f"{label}: {n}" for label, n in bins))
+
+
+def _whole_counts(axes: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
 
 
 def _room(axes: Any, bars: Sequence[Bar], marks: Sequence[tuple[str, float]], zero: bool) -> None:

@@ -20,6 +20,7 @@ from envace.view import headline, part_rest, words
 from envace.view.episode import clean, templates
 from envace.view.load import load_results
 from envace.view.part_controls import controls
+from envace.view.part_data import data
 from envace.view.part_episodes import episodes
 from envace.view.part_gap import gap
 from envace.view.part_scaling import scaling
@@ -70,6 +71,7 @@ def _page(results: Results, params: Params, root: Path) -> dict[str, Any]:
 def _sections(results: Results, params: Params, root: Path) -> list[Section]:
     return [
         world(results, params),
+        data(results),
         scores(results, params),
         controls(results, params),
         gap(results, params),

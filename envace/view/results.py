@@ -52,6 +52,45 @@ class FidelityRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file of the source, or one that staging made."""
+
+    name: str
+    rows: int | None = None
+    bytes: int | None = None
+    sha256: str = ""
+    version: str = ""  # as its store names it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    edges: tuple[float, ...]  # lower edge of each bin, increasing; the last bin is open
+    counts: tuple[int, ...]  # [len(edges)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What the manifest of the staged rows says, as far as it could be read."""
+
+    format: int | None = None
+    kind: str = ""  # desk | local | s3 | hub
+    uri: str = ""
+    revision: str = ""
+    licence: str = ""
+    files: tuple[StagedFile, ...] = ()  # of the source
+    outputs: tuple[StagedFile, ...] = ()
+    totals: dict[str, int] = field(default_factory=dict)  # read, kept, rejected, more_variants
+    steps: dict[str, int] = field(default_factory=dict)  # rows left after each
+    reasons: dict[str, int] = field(default_factory=dict)  # rows by the first reason against them
+    hits: dict[str, int] = field(default_factory=dict)  # rows by every reason that holds
+    forms: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, Histogram] = field(default_factory=dict)
+    params: dict[str, JSON] = field(default_factory=dict)  # dotted
+    prompt_length: str = ""  # how it was counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     train: tuple[TrainRun, ...] = ()
     evals: tuple[EvalRun, ...] = ()
@@ -59,6 +98,7 @@ class Results:
     fidelity: tuple[FidelityRun, ...] = ()
     cards: dict[str, PolicyRef] = field(default_factory=dict)
     manifest: dict[str, JSON] = field(default_factory=dict)
+    staged: Staged | None = None  # the manifest, read
     tasks: dict[str, Task] = field(default_factory=dict)
     example: Task | None = None  # the held-out task that explains the world
     stage_seconds: dict[str, float] = field(default_factory=dict)  # last run of each stage on this machine

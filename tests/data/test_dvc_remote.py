@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/operations.md").read_text()
 PARTS = ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore", "envace", "flows", "tasks")
 ROWS, STORE = "rows", "my-bucket"
+KEYS = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
 MADE = ("data/staged", "models/start")  # of the stages run here
 
 
@@ -26,35 +29,27 @@ def world(tmp_path_factory):
     """(client, environment): an S3 server in a process of its own, and what a user's shell would hold."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    home = tmp_path_factory.mktemp("home")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    env = environment(port, tmp_path_factory.mktemp("home"))
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield connect(f"http://127.0.0.1:{port}", server), environment(port, home)
+        wait_for(server, port)
+        client = boto3.client("s3", endpoint_url=env["AWS_ENDPOINT_URL"], region_name="us-east-1", **KEYS)
+        client.create_bucket(Bucket=ROWS)
+        yield client, env
     finally:
         server.kill()
         server.wait()
 
 
-def connect(url, server):
-    client = boto3.client(
-        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
-    )
+def wait_for(server, port):
     stop = time.monotonic() + 60
     while True:
         assert server.poll() is None and time.monotonic() < stop
         try:
-            for bucket in (ROWS, STORE):
-                client.create_bucket(Bucket=bucket)
-            return client
-        except OSError:
-            time.sleep(0.2)
-        except client.exceptions.ClientError:
-            raise
-        except Exception as e:  # botocore's own "cannot connect" is no OSError
-            assert "connect" in str(e)
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
             time.sleep(0.2)
 
 
@@ -63,8 +58,7 @@ def environment(port, home):
     env = {k: v for k, v in os.environ.items() if not k.startswith(own) and k != "PYTHONPATH"}
     return env | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", **{k.upper(): v for k, v in KEYS.items()},
         "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"), "AWS_CONFIG_FILE": str(home / "none"),
         "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(home), "DVC_GLOBAL_CONFIG_DIR": str(home),
         "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@t",
@@ -116,6 +110,11 @@ def dvc(folder, world, command):
     return run(folder, world, [sys.executable, "-m", "dvc", *command.split()])
 
 
+def make_bucket(folder, world):
+    [line] = re.findall(r"^\.venv/bin/(python -c .*create_bucket.*)$", PAGE, re.M)
+    run(folder, world, shlex.split(line))
+
+
 def reproduce(folder, world):
     return run(folder, world, [sys.executable, "-m", "dvc", "repro", "stage_data", "policy"])
 
@@ -158,6 +157,7 @@ def remember(root, world, message):
 def test_staged_rows_outlive_their_source_on_a_remote_and_old_ones_are_collected(project, world):
     client, _ = world
     put_rows(client, 30)
+    make_bucket(project, world)
     dvc(project, world, f"remote add --local -d store s3://{STORE}/envace")
     reproduce(project, world)
     assert json.loads((project / "data/staged/manifest.json").read_text())["counts"]["kept"] == 30
@@ -181,7 +181,7 @@ def test_staged_rows_outlive_their_source_on_a_remote_and_old_ones_are_collected
     client.delete_object(Bucket=ROWS, Key="cm2/rows.jsonl")
     client.delete_bucket(Bucket=ROWS)
     pulled = clone(project, world, "pulled")
-    dvc(pulled, world, "pull")
+    dvc(pulled, world, "pull stage_data policy")
     assert bytes_of(pulled) == whole and "up to date" in reproduce(pulled, world)
     asked = clone(project, world, "asked")
     dvc(asked, world, "repro --pull stage_data policy")
@@ -189,3 +189,10 @@ def test_staged_rows_outlive_their_source_on_a_remote_and_old_ones_are_collected
     for folder in (pulled, asked):
         assert not (folder / ".state").exists()  # no stage ran
         assert not git(folder, world, "status", "--porcelain")
+
+
+def test_the_local_server_is_the_version_the_tests_use_and_is_bound_to_this_machine():
+    [service] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].values()
+    [version] = re.findall(r"^moto==(\S+)", (ROOT / "locks/control.lock").read_text(), re.M)
+    assert service["image"] == f"motoserver/moto:{version}"
+    assert service["ports"] == ["127.0.0.1:9000:5000"]

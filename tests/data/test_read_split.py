@@ -12,7 +12,7 @@ from tasks.data import read_split, report_manifest
 
 
 def run_of(tmp_path, **params):
-    said, log = [], SimpleNamespace(tags=lambda values: None)
+    said, log = [], SimpleNamespace(tags=lambda values: None, degraded=True)
     return SimpleNamespace(
         params=parse(params), path=tmp_path.joinpath, log=log, told=said, say=said.append, metrics=said.append
     )
