@@ -1,7 +1,4 @@
-"""Staged rows as datasets in a real MLflow store.
-
-Run: pytest tests/track/test_dataset.py
-"""
+"""Staged rows as datasets in a real MLflow store."""
 
 import hashlib
 import json
