@@ -2,25 +2,25 @@
 
 Flows in: the decoded text of one ACT generation. Flows out: `ParsedReply`; or text for calls (`render_calls`).
 Invariant: either every block of a message is well formed, or the message yields no call and exactly one named
-failure. Calls quoted inside thinking are not calls unless the method says so.
+failure. Calls quoted inside thinking are not calls unless the method says so (`thought_calls`). Time grows with the
+length of the text and with nothing else. docs/tool-calls.md shows every case.
 
 Grammar: `<tool_call>` JSON `</tool_call>`, white space around the JSON optional. The JSON is an object
-{"name": text, "arguments": object} ("parameters" is accepted for "arguments") or a non-empty list of such.
+{"name": text, "arguments": object} ("parameters" is accepted where "arguments" is absent) or a non-empty list of
+such. Tags inside JSON strings are text.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from envace.chat.text import clip, read_json, sanitise, skip_space, split_thinking
+from envace.chat.text import BREAK, body_end, clip, sanitise, split_parts, split_thinking, strict_loads, tidy
 from envace.types import JSON, FailureReason, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-_BLOCK = re.compile(f"{OPEN}.*?{CLOSE}", re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,21 @@ class _Broken(Exception):
 
 
 def parse_assistant(text: str, *, thought_calls: Literal["ignore", "execute"] = "ignore") -> ParsedReply:
-    """Split one assistant text. Never raises; `failure` is EMPTY_OUTPUT when there is neither call nor text."""
+    """Split one assistant text. Never raises; `failure` is EMPTY_OUTPUT when there is neither call nor text.
+
+    With `execute`, blocks inside thoughts are calls too, and are taken out of the thinking like any other.
+    """
     text = sanitise(text)
-    thinking, visible = split_thinking(text)
     try:
-        calls, outside = _scan(text if thought_calls == "execute" else visible)
+        if thought_calls == "execute":
+            calls, outside = _scan(text)
+            thinking, visible = split_parts(outside)
+        else:
+            thinking, visible = split_parts(text)
+            calls, visible = _scan(visible)
     except _Broken as e:
-        return ParsedReply(thinking, visible.strip(), (), e.failure, e.detail)
-    content = (_BLOCK.sub("", visible) if thought_calls == "execute" else outside).strip()
+        return ParsedReply(*split_thinking(text), (), e.failure, e.detail)
+    content = tidy(visible)
     if not calls and not content:
         return ParsedReply(thinking, "", (), FailureReason.EMPTY_OUTPUT, "no visible text")
     return ParsedReply(thinking, content, tuple(calls))
@@ -61,30 +68,28 @@ def render_calls(calls: Iterable[ToolCall]) -> str:
 
 
 def _scan(text: str) -> tuple[list[ToolCall], str]:
-    calls, outside, at = [], [], 0
+    """The calls of a text, and the text with `BREAK` in the place of every block."""
+    calls, parts, at = [], [], 0
     while (start := text.find(OPEN, at)) >= 0:
-        outside.append(text[at:start])
+        parts.append(text[at:start])
         body, at = _block(text, start + len(OPEN))
         calls += _calls(body)
-    outside.append(text[at:])
-    if any(CLOSE in part for part in outside):
+    outside = BREAK.join([*parts, text[at:]])
+    if CLOSE in outside:
         raise _Broken(FailureReason.NO_CALL_FOUND, "a call is closed that was never opened")
-    return calls, "".join(outside)
+    return calls, outside
 
 
 def _block(text: str, start: int) -> tuple[JSON, int]:
     """The JSON value of a block whose opening tag ends at `start`, and the index after its closing tag."""
+    end = body_end(text, start)
+    if not text.startswith(CLOSE, end) and (end := text.find(CLOSE, start)) < 0:
+        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is opened but not closed")
     try:
-        value, end = read_json(text, start)
-        end = skip_space(text, end)
-        if text.startswith(CLOSE, end):
-            return value, end + len(CLOSE)
-        problem = "text after the JSON value"
+        return strict_loads(text[start:end]), end + len(CLOSE)
     except ValueError as e:
         problem = getattr(e, "msg", None) or str(e)
-    if text.find(CLOSE, start) < 0:
-        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is opened but not closed")
-    raise _Broken(FailureReason.BAD_JSON, f"the call is not JSON: {clip(problem, 80)}")
+        raise _Broken(FailureReason.BAD_JSON, f"the call is not JSON: {clip(problem, 80)}") from None
 
 
 def _calls(body: JSON) -> list[ToolCall]:

@@ -3,14 +3,15 @@
 Flows in: the decoded text of one REHEARSE generation. Flows out: `ParsedResult`; or the text that obeys the
 contract (`render_result`).
 Invariant: a text either holds exactly one `<execution_result>` block around a non-empty JSON object or a JSON
-list, or it yields no value and one named failure. Thinking and text around the block are ignored.
+list, or it yields no value and one named failure. Thinking and text around the block are ignored; tags inside JSON
+strings are text. docs/tool-calls.md shows every case.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envace.chat.text import clip, dumps, sanitise, split_thinking, strict_loads
+from envace.chat.text import body_end, clip, dumps, sanitise, split_parts, strict_loads, tidy
 from envace.types import JSON, FailureReason
 
 OPEN, CLOSE = "<execution_result>", "</execution_result>"
@@ -26,24 +27,36 @@ class ParsedResult:
 
 def parse_result(text: str) -> ParsedResult:
     """Read one rehearsed response. Never raises."""
-    visible = split_thinking(sanitise(text))[1]
-    if not visible.strip():
-        return ParsedResult(failure=FailureReason.EMPTY_OUTPUT, detail="no visible text")
-    opened, closed = visible.count(OPEN), visible.count(CLOSE)
-    if not opened:
-        return ParsedResult(failure=FailureReason.NO_RESULT_TAG, detail=f"no {OPEN}")
-    body = visible.partition(OPEN)[2].partition(CLOSE)[0]
-    if opened > 1 or closed != 1 or visible.index(CLOSE) < visible.index(OPEN):
-        detail = f"{opened} opening and {closed} closing tags"
-        return ParsedResult(failure=FailureReason.RESULT_TAG_MALFORMED, detail=detail)
+    visible = split_parts(sanitise(text))[1]
+    if not tidy(visible):
+        return _broken(FailureReason.EMPTY_OUTPUT, "no visible text")
+    if OPEN not in visible:
+        return _broken(FailureReason.NO_RESULT_TAG, f"no {OPEN}")
+    body, opened, closed = _body(visible)
+    if body is None:
+        return _broken(FailureReason.RESULT_TAG_MALFORMED, f"{opened} opening and {closed} closing tags")
     try:
         value = strict_loads(body)
     except ValueError as e:
-        return ParsedResult(failure=FailureReason.RESULT_BAD_JSON, detail=clip(str(e), 80))
+        return _broken(FailureReason.RESULT_BAD_JSON, clip(getattr(e, "msg", None) or str(e), 80))
     if not (isinstance(value, list) or (isinstance(value, dict) and value)):
-        detail = "must be a non-empty object or a list"
-        return ParsedResult(failure=FailureReason.RESULT_BAD_TYPE, detail=detail)
+        return _broken(FailureReason.RESULT_BAD_TYPE, "must be a non-empty object or a list")
     return ParsedResult(value=value, error=is_error(value))
+
+
+def _broken(failure: FailureReason, detail: str) -> ParsedResult:
+    return ParsedResult(failure=failure, detail=detail)
+
+
+def _body(visible: str) -> tuple[str | None, int, int]:
+    """The text between the tags (None unless there is one of each, in order), opening and closing tags."""
+    before, _, rest = visible.partition(OPEN)
+    end = body_end(rest, 0)
+    quoted = rest[:end] if rest.startswith(CLOSE, end) else ""  # tags in it stand inside JSON strings
+    opened, closed = (visible.count(tag) - quoted.count(tag) for tag in (OPEN, CLOSE))
+    if (opened, closed) != (1, 1) or CLOSE in before:
+        return None, opened, closed
+    return quoted or rest.partition(CLOSE)[0], 1, 1
 
 
 def is_error(value: JSON) -> bool:

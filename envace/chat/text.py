@@ -2,7 +2,8 @@
 
 Flows in: text a model, a tool or a data set wrote. Flows out: the same text without characters a tokenizer
 chokes on, strict JSON values, JSON text in which no tag can be forged, and thinking split from what is visible.
-Invariant: nothing here evaluates text; a value survives `strict_loads(dumps(value))` unchanged.
+Invariant: nothing here evaluates text; a value of at most `MAX_DEPTH` levels survives `strict_loads(dumps(value))`
+unchanged; every function reads its text a bounded number of times, so that time grows with length alone.
 """
 
 from __future__ import annotations
@@ -18,20 +19,35 @@ from envace.types import JSON
 _PLANES = "".join(f"{chr(p * 0x10000 + 0xFFFE)}{chr(p * 0x10000 + 0xFFFF)}" for p in range(17))
 _BROKEN = re.compile(f"[\x00\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 _TAG = re.compile(r"<think>|</think>|<(?P<block>tool_call|execution_result)>")
+# Outside a string no JSON text holds `<` or a backslash. Stopping at either is what keeps reading linear: of all
+# blocks opened in a text at most two can still be running at any character, one inside a string and one outside.
+_BODY = re.compile(r'(?:[^<"\\]++|"(?:[^"\\]++|\\.)*+")*+', re.S)
+
+MAX_DEPTH = 64  # levels of nesting; what walks values later (schemas, records, prompts) recurses
+BREAK = "\0"  # stands where something was cut out of sanitised text: left and right never join to a tag
 
 
 def sanitise(text: str) -> str:
     """Text with NUL, lone surrogates and Unicode non-characters replaced by U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text
     return _BROKEN.sub("\ufffd", text)
 
 
-def sanitise_json(value: JSON) -> JSON:
-    """`sanitise` on every string and key inside a JSON value."""
+def sanitise_json(value: JSON, depth: int = MAX_DEPTH) -> JSON:
+    """`sanitise` on every string and key inside a JSON value.
+
+    Raises ValueError when it nests deeper than `depth` levels or two keys of an object become one.
+    """
     if isinstance(value, str):
         return sanitise(value)
-    if isinstance(value, dict):
-        return {sanitise(k): sanitise_json(v) for k, v in value.items()}
-    return [sanitise_json(v) for v in value] if isinstance(value, list) else value
+    if not isinstance(value, (dict, list)):
+        return value
+    if not depth:
+        raise ValueError("nested too deep")
+    if isinstance(value, list):
+        return [sanitise_json(v, depth - 1) for v in value]
+    return _no_duplicates([(sanitise(k), sanitise_json(v, depth - 1)) for k, v in value.items()])
 
 
 def dumps(value: JSON) -> str:
@@ -49,39 +65,62 @@ def canonical(value: JSON) -> str:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """(thinking, visible). A tag quoted inside a well-formed call or result block is text, not a thought.
+    """(thinking, visible), each stretch stripped and on a line of its own. See `split_parts` for what is a thought."""
+    thinking, visible = split_parts(text)
+    return thinking, tidy(visible)
 
-    A closing tag without an opening one ends a thought that the prompt opened; an opening tag that is never
-    closed makes everything after it thinking.
+
+def split_parts(text: str) -> tuple[str, str]:
+    """(thinking, visible), with `BREAK` in the visible text wherever a thought was taken out.
+
+    A tag quoted inside a well-formed call or result block is text, not a thought. An opening tag that is never
+    closed makes everything after it thinking. A closing tag while no thought is open ends one that the prompt
+    opened, or one that quoted a closing tag: everything before it is thinking.
     """
-    thoughts: list[str] = []
-    visible: list[str] = []
-    at, search = 0, 0  # `at`: first character not yet handed out; `search`: where to look for the next tag
+    if "think>" not in text:
+        return "", text
+    parts: list[str] = []  # in turn visible and thinking
+    known = at = search = 0  # parts below `known` are all thinking; `at`: first character not handed out yet
     while tag := _TAG.search(text, search):
         if tag["block"]:
-            search = _block_end(text, tag)
-        elif tag[0] == "<think>":
-            close = text.find("</think>", tag.end())
-            visible.append(text[at : tag.start()])
-            thoughts.append(text[tag.end() : close if close >= 0 else None])
+            search = _after_block(text, tag)
+            continue
+        parts.append(text[at : tag.start()])
+        at = search = tag.end()
+        if tag[0] == "<think>":
+            close = text.find("</think>", at)
+            parts.append(text[at : close if close >= 0 else None])
             at = search = close + len("</think>") if close >= 0 else len(text)
-        elif not thoughts:
-            thoughts.append(text[: tag.start()])
-            at = search = tag.end()
         else:
-            search = tag.end()
-    visible.append(text[at:])
-    return "\n".join(t.strip() for t in thoughts if t.strip()), "".join(visible)
+            parts.append("")
+            known = len(parts)
+    parts.append(text[at:])
+    return tidy(BREAK.join(parts[:known] + parts[known + 1 :: 2])), BREAK.join(parts[known::2])
 
 
-def _block_end(text: str, tag: re.Match[str]) -> int:
+def tidy(text: str) -> str:
+    """Text without the white space and empty stretches around cuts; what stood apart is on lines of its own."""
+    return "\n".join(stripped for part in text.split(BREAK) if (stripped := part.strip()))
+
+
+def body_end(text: str, at: int) -> int:
+    """Index at which a JSON text that starts at `at` must have ended: the first `<` or backslash outside its
+    strings, the quote of a string that never ends, or the end of the text."""
+    return _BODY.match(text, at).end()
+
+
+def _after_block(text: str, tag: re.Match[str]) -> int:
     """Index after a block of JSON, or after its opening tag when no such block stands there."""
-    close = f"</{tag['block']}>"
+    close, end = f"</{tag['block']}>", body_end(text, tag.end())
+    if not text.startswith(close, end):
+        return tag.end()
+    body = text[tag.end() : end]
     try:
-        end = skip_space(text, read_json(text, tag.end())[1])
+        if "think>" in body:  # only then does it matter whether the block is one
+            strict_loads(body)
     except ValueError:
         return tag.end()
-    return end + len(close) if text.startswith(close, end) else tag.end()
+    return end + len(close)
 
 
 def clip(text: str, limit: int = 160) -> str:
@@ -112,28 +151,18 @@ STRICT = json.JSONDecoder(
 )
 
 
-def skip_space(text: str, at: int) -> int:
-    """Index of the first character that is not white space, from `at` on."""
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+def strict_loads(text: str) -> JSON:
+    """The whole text as one strict JSON value, white space around it skipped.
 
-
-def read_json(text: str, at: int = 0) -> tuple[JSON, int]:
-    """One strict JSON value that starts at `at` (white space skipped) and the index after it.
-
-    Raises ValueError: not JSON, NaN, infinity, a repeated key, or nested too deep.
+    Raises ValueError: not JSON, NaN, infinity, a repeated key, nested too deep, or text after the value.
     """
+    text = text.strip()
     try:
-        value, end = STRICT.raw_decode(text, skip_space(text, at))
+        value, end = STRICT.raw_decode(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    return sanitise_json(value), end
-
-
-def strict_loads(text: str) -> JSON:
-    """The whole text as one strict JSON value. Raises ValueError."""
-    value, end = read_json(text)
-    if skip_space(text, end) < len(text):
+    if end < len(text):
         raise ValueError("text after the JSON value")
-    return value
+    # Most calls are flat ASCII: then there is nothing to replace and no depth to measure.
+    plain = text.isascii() and "\\u" not in text and text.count("[") + text.count("{") <= MAX_DEPTH
+    return value if plain else sanitise_json(value)

@@ -1,78 +1,111 @@
-"""The tool-call grammar as a table, the bugs others shipped included."""
+"""The tool-call grammar: the published table, and the bugs others shipped."""
+
+import json
 
 import pytest
+from cases_kit import authors_calls, load, on_page, same, spell, table
 
 from envace.chat.calls import parse_assistant, render_calls
 from envace.types import FailureReason, ToolCall
 
+CASES = load("calls")
 GET = '{"name": "get", "arguments": {"id": "#a"}}'
 PUT = '{"name": "put", "arguments": {}}'
 get, put = ToolCall(name="get", arguments={"id": "#a"}), ToolCall(name="put", arguments={})
 
 
-@pytest.mark.parametrize(
-    ("text", "calls", "content"),
-    [
-        ("hello", [], "hello"),
-        (f"<tool_call>\n{GET}\n</tool_call>", [get], ""),
-        (f"<tool_call>{GET}</tool_call>", [get], ""),
-        (f"wait\n<tool_call> {GET} </tool_call>\n<tool_call>{PUT}</tool_call>", [get, put], "wait"),
-        (f"<tool_call>[{GET}, {PUT}]</tool_call>", [get, put], ""),
-        ('<tool_call>{"name": "put", "parameters": {}}</tool_call>', [put], ""),
-        ("<think>plan</think>done", [], "done"),
-        ("plan the prompt opened</think>\ndone", [], "done"),
-    ],
-)
-def test_well_formed_messages(text, calls, content):
-    reply = parse_assistant(text)
-    assert (list(reply.calls), reply.content, reply.failure) == (calls, content, None)
+def found(reply):
+    """A reply in the words of the table."""
+    if reply.failure is not None:
+        assert reply.calls == () and reply.detail
+        return {"failure": str(reply.failure)}
+    if not reply.calls:
+        return {"reply": reply.content}
+    calls = {"calls": [[c.name, c.arguments] for c in reply.calls]}
+    return {**calls, "content": reply.content} if reply.content else calls
+
+
+def spelled(expected):
+    return {**expected, "content": spell(expected["content"])} if "content" in expected else expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c["case"] for c in CASES])
+@pytest.mark.parametrize("thought_calls", ["ignore", "execute"])
+def test_the_published_table(case, thought_calls):
+    reply = parse_assistant(spell(case["written"]), thought_calls=thought_calls)
+    assert same(found(reply), spelled(case.get(thought_calls, case["ignore"])))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c["authors"]], ids=lambda c: c["case"])
+def test_the_column_of_the_published_code_follows_from_its_grammar(case):
+    assert same(authors_calls(spell(case["written"])), case["authors"])
+
+
+def test_the_page_shows_the_table_and_no_case_twice():
+    assert on_page("calls")[1] == table("calls")
+    assert len({c["case"] for c in CASES}) == len({json.dumps(c["written"]) for c in CASES}) == len(CASES)
+
+
+def test_every_reason_a_message_can_fail_for_is_in_the_table():
+    shown = {case["ignore"].get("failure") for case in CASES} - {None}
+    assert shown == {"empty_output", "no_call_found", "bad_json", "no_arguments", "no_name"}
 
 
 @pytest.mark.parametrize(
-    ("text", "failure"),
+    ("body", "detail"),
     [
-        ("", FailureReason.EMPTY_OUTPUT),
-        ("<think>only this</think>\n", FailureReason.EMPTY_OUTPUT),
-        ("<think>never closed", FailureReason.EMPTY_OUTPUT),
-        ("<tool_call>" + GET, FailureReason.NO_CALL_FOUND),
-        (GET + "</tool_call>", FailureReason.NO_CALL_FOUND),
-        ("<tool_call>[]</tool_call>", FailureReason.NO_CALL_FOUND),
-        ("<tool_call></tool_call>", FailureReason.BAD_JSON),
-        ("<tool_call>get(#a)</tool_call>", FailureReason.BAD_JSON),
-        ('<tool_call>{"name": "get", "arguments": {"n": NaN}}</tool_call>', FailureReason.BAD_JSON),
-        ('<tool_call>{"name": "get", "arguments": {"n": 1e999}}</tool_call>', FailureReason.BAD_JSON),
-        ('<tool_call>{"name": "get", "name": "put", "arguments": {}}</tool_call>', FailureReason.BAD_JSON),
-        ("<tool_call>" + "[" * 100_000 + "</tool_call>", FailureReason.BAD_JSON),
-        (f"<tool_call>{GET} and more</tool_call>", FailureReason.BAD_JSON),
-        ('<tool_call>"get"</tool_call>', FailureReason.NO_ARGUMENTS),
-        ('<tool_call>{"name": "get"}</tool_call>', FailureReason.NO_ARGUMENTS),
-        ('<tool_call>{"name": "get", "arguments": "{}"}</tool_call>', FailureReason.NO_ARGUMENTS),
-        ('<tool_call>{"name": "get", "arguments": []}</tool_call>', FailureReason.NO_ARGUMENTS),
-        ('<tool_call>{"name": "  ", "arguments": {}}</tool_call>', FailureReason.NO_NAME),
-        ('<tool_call>{"name": 3, "arguments": {}}</tool_call>', FailureReason.NO_NAME),
-        (f"<tool_call>{GET}</tool_call><tool_call>oops</tool_call>", FailureReason.BAD_JSON),
+        ("oops", "the call is not JSON: Expecting value"),
+        ('{"name": "get", "name": "put"}', "the call is not JSON: an object repeats a key"),
+        ('{"name": "get", "arguments": {"n": NaN}}', "the call is not JSON: NaN is not JSON"),
+        (f"{GET} and more", "the call is not JSON: text after the JSON value"),
+        ("[" * 5000 + "]" * 5000, "the call is not JSON: nested too deep"),
+        ("[]", "the list of calls is empty"),
+        ('"get"', "a call must be an object with name and arguments"),
+        ('{"name": "get", "arguments": "{}"}', "arguments must be an object"),
     ],
 )
-def test_a_broken_message_has_one_failure_and_no_call(text, failure):
-    reply = parse_assistant(text)
-    assert (reply.failure, reply.calls) == (failure, ())
+def test_a_failure_says_in_one_sentence_what_was_wrong(body, detail):
+    assert parse_assistant(f"<tool_call>{body}</tool_call>").detail == detail
 
 
-def test_a_call_without_a_name_is_one_structured_error():
-    """Public bug 7: a missing name key vanished silently."""
-    reply = parse_assistant('<tool_call>{"arguments": {}}</tool_call>')
-    assert (reply.failure, reply.detail) == (FailureReason.NO_NAME, "the call has no name")
+@pytest.mark.parametrize("depth", [65, 300, 600, 900, 990, 1100, 50_000])
+def test_nesting_is_refused_at_a_stated_depth_however_much_stack_is_left(depth):
+    body = '{"name": "put", "arguments": {"q": ' + "[" * (depth - 2) + "]" * (depth - 2) + "}}"
+    assert parse_assistant(f"<tool_call>{body}</tool_call>").failure is FailureReason.BAD_JSON
 
 
-def test_a_call_drafted_in_thinking_is_ignored():
-    """Public bug 6: a draft inside <think> was executed, and then once more outside."""
+def test_bug_6_a_call_drafted_in_thinking_is_not_executed():
     text = f"<think>maybe <tool_call>{PUT}</tool_call></think><tool_call>{GET}</tool_call>"
-    assert parse_assistant(text, thought_calls="ignore").calls == (get,)
+    assert parse_assistant(text).calls == (get,)
     assert parse_assistant(text, thought_calls="execute").calls == (put, get)
 
 
-def test_mentioning_the_tag_in_thinking_harms_nobody():
-    assert parse_assistant("<think>I will use <tool_call></think>ok").failure is None
+def test_bug_6_a_call_drafted_and_then_made_is_executed_once():
+    block = f"<tool_call>{PUT}</tool_call>"
+    assert parse_assistant(f"<think>{block}</think>{block}").calls == (put,)
+    assert parse_assistant(f"{block}</think>{block}").calls == (put,)
+    assert parse_assistant(f"<think>a</think>{block}</think>{block}").calls == (put,)
+
+
+def test_bug_6_an_executed_draft_is_not_kept_as_a_thought_to_be_executed_again():
+    reply = parse_assistant(f"<think>so <tool_call>{PUT}</tool_call> then</think>ok", thought_calls="execute")
+    assert (reply.thinking, reply.content, reply.calls) == ("so\nthen", "ok", (put,))
+
+
+def test_bug_7_a_call_without_a_name_is_one_structured_error_and_no_log(caplog):
+    reply = parse_assistant('<tool_call>{"arguments": {}}</tool_call>')
+    assert (reply.failure, reply.detail) == (FailureReason.NO_NAME, "the call has no name")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("broken", ["<tool_call>oops</tool_call>", f"<tool_call>{GET}", f"{GET}</tool_call>"])
+def test_bug_30_a_broken_call_is_never_taken_for_a_reply_without_calls(broken):
+    assert parse_assistant(f"I will not call anything. {broken}").failure is not None
+
+
+def test_a_failed_message_keeps_what_was_written():
+    reply = parse_assistant("<think>a</think>b <tool_call>oops</tool_call>")
+    assert (reply.thinking, reply.content) == ("a", "b <tool_call>oops</tool_call>")
 
 
 def test_tags_inside_arguments_are_text():
@@ -80,14 +113,6 @@ def test_tags_inside_arguments_are_text():
     assert parse_assistant(render_calls([call])).calls == (call,)
     thought = parse_assistant(f"a <tool_call> b</think>{render_calls([call, get])}")
     assert (thought.thinking, thought.calls) == ("a <tool_call> b", (call, get))
-
-
-def test_characters_no_tokenizer_takes_are_replaced():
-    reply = parse_assistant(
-        'a\x00b\ud800 <tool_call>{"name": "put", "arguments": {"s": "\\ud800"}}</tool_call>'
-    )
-    assert reply.content == "a\ufffdb\ufffd"
-    assert reply.calls[0].arguments == {"s": "\ufffd"}
 
 
 def test_calls_survive_rendering():

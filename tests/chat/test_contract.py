@@ -1,53 +1,60 @@
-"""The rehearsal output contract as a table."""
+"""The rehearsal output contract: the published table."""
+
+import json
 
 import pytest
+from cases_kit import authors_result, load, on_page, same, spell, table
 
 from envace.chat.contract import parse_result, render_result
 from envace.types import FailureReason
 
-
-def block(body: str) -> str:
-    return f"<execution_result>{body}</execution_result>"
+CASES = load("results")
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "error"),
-    [
-        (block('{"a": 1}'), {"a": 1}, False),
-        (block("[]"), [], False),
-        (block('\n{"error": "not found"}\n'), {"error": "not found"}, True),
-        ("<think>hm</think>" + block('{"a": 1}'), {"a": 1}, False),
-        ("opened by the prompt</think>" + block('{"a": 1}'), {"a": 1}, False),
-        ("Here: " + block('{"a": 1}') + " done", {"a": 1}, False),
-    ],
-)
-def test_good_responses(text, value, error):
-    parsed = parse_result(text)
-    assert (parsed.value, parsed.error, parsed.failure) == (value, error, None)
+def found(parsed):
+    """A parsed response in the words of the table."""
+    if parsed.failure is not None:
+        assert (parsed.value, parsed.error) == (None, False) and parsed.detail
+        return {"failure": str(parsed.failure)}
+    return {"value": parsed.value, "error": True} if parsed.error else {"value": parsed.value}
 
 
-@pytest.mark.parametrize(
-    ("text", "failure"),
-    [
-        ("", FailureReason.EMPTY_OUTPUT),
-        ("<think>" + block('{"a": 1}'), FailureReason.EMPTY_OUTPUT),
-        ('{"a": 1}', FailureReason.NO_RESULT_TAG),
-        ('<execution_result>{"a": 1}', FailureReason.RESULT_TAG_MALFORMED),
-        (block('{"a": 1}') + block('{"a": 2}'), FailureReason.RESULT_TAG_MALFORMED),
-        ("</execution_result>{}<execution_result>", FailureReason.RESULT_TAG_MALFORMED),
-        (block("a: 1"), FailureReason.RESULT_BAD_JSON),
-        (block('```json\n{"a": 1}\n```'), FailureReason.RESULT_BAD_JSON),
-        (block('{"a": NaN}'), FailureReason.RESULT_BAD_JSON),
-        (block('{"a": 1, "a": 2}'), FailureReason.RESULT_BAD_JSON),
-        (block('{"a": 1} {"b": 2}'), FailureReason.RESULT_BAD_JSON),
-        (block("{}"), FailureReason.RESULT_BAD_TYPE),
-        (block('"text"'), FailureReason.RESULT_BAD_TYPE),
-        (block("null"), FailureReason.RESULT_BAD_TYPE),
-    ],
-)
-def test_broken_responses_are_named(text, failure):
-    parsed = parse_result(text)
-    assert (parsed.failure, parsed.value, parsed.error) == (failure, None, False)
+@pytest.mark.parametrize("case", CASES, ids=[c["case"] for c in CASES])
+def test_the_published_table(case):
+    assert same(found(parse_result(spell(case["written"]))), case["envace"])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c["authors"]], ids=lambda c: c["case"])
+def test_the_column_of_the_published_code_follows_from_its_grammar(case):
+    assert same(authors_result(spell(case["written"])), case["authors"])
+
+
+def test_the_page_shows_the_table_and_no_case_twice():
+    assert on_page("results")[1] == table("results")
+    assert len({c["case"] for c in CASES}) == len({json.dumps(c["written"]) for c in CASES}) == len(CASES)
+
+
+def test_every_reason_a_response_can_fail_for_is_in_the_table():
+    shown = {case["envace"].get("failure") for case in CASES} - {None}
+    assert shown == {
+        "empty_output",
+        "no_result_tag",
+        "result_tag_malformed",
+        "result_bad_json",
+        "result_bad_type",
+    }
+
+
+def test_tags_are_counted_outside_json_strings():
+    block = '<execution_result>{"a": "</execution_result>"}</execution_result>'
+    assert parse_result(f"{block} {block}").detail == "2 opening and 3 closing tags"
+    assert parse_result(f"{block} </execution_result>").detail == "1 opening and 2 closing tags"
+
+
+@pytest.mark.parametrize("depth", [65, 300, 600, 900, 990, 1100, 50_000])
+def test_nesting_is_refused_at_a_stated_depth_however_much_stack_is_left(depth):
+    parsed = parse_result(f"<execution_result>{'[' * depth + ']' * depth}</execution_result>")
+    assert (parsed.failure, parsed.detail) == (FailureReason.RESULT_BAD_JSON, "nested too deep")
 
 
 def test_a_response_survives_rendering_whatever_it_holds():
