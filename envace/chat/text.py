@@ -21,7 +21,8 @@ _BROKEN = re.compile(f"[\x00\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 _TAG = re.compile(r"<think>|</think>|<(?P<block>tool_call|execution_result)>")
 # Outside a string no JSON text holds `<` or a backslash. Stopping at either is what keeps reading linear: of all
 # blocks opened in a text at most two can still be running at any character, one inside a string and one outside.
-_BODY = re.compile(r'(?:[^<"\\]++|"(?:[^"\\]++|\\.)*+")*+', re.S)
+# (No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong.)
+_BODY = re.compile(r'(?:[^<"\\]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.S)
 
 MAX_DEPTH = 64  # levels of nesting; what walks values later (schemas, records, prompts) recurses
 BREAK = "\0"  # stands where something was cut out of sanitised text: left and right never join to a tag
