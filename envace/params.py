@@ -135,6 +135,13 @@ class JudgeParams:
     timeout_s: Positive = 120.0
     attempts: Count = 5
     concurrency: Count = 64
+    endpoints: dict[str, float] = field(default_factory=dict)  # more servers of the model: address -> weight
+    mode: Literal["turn", "step_item"] = "turn"  # one call a turn, or the paper's one a step and item
+    audit: Share = 0.0  # of turns judged in the other mode too
+    audit_seed: CountOrZero = 1
+    cache: str = ""  # folder for answers; empty keeps none
+    price_in: Annotated[float, Range(0.0)] = 0.0  # of a million tokens read
+    price_out: Annotated[float, Range(0.0)] = 0.0  # of a million tokens written
     max_unscored: Share = 0.25  # the run stops above this rate of unscored episodes in a step
 
 
@@ -370,8 +377,10 @@ def _cross_check(p: Params, where: str) -> None:
         raise ParamsError(
             f"{where}: train.keep_every ({p.train.keep_every}) must be a multiple of train.save_every ({p.train.save_every})"
         )
-    if p.judge.kind == "llm" and not (p.judge.base_url and p.judge.model):
-        raise ParamsError(f"{where}: judge.kind is 'llm' but judge.base_url or judge.model is empty")
+    if p.judge.kind == "llm" and not ((p.judge.base_url or p.judge.endpoints) and p.judge.model):
+        raise ParamsError(
+            f"{where}: judge.kind is 'llm' but judge.model is empty or no server is named (judge.base_url, judge.endpoints)"
+        )
     if p.engine.rollout == "vllm" and p.engine.device == "cpu":
         raise ParamsError(f"{where}: engine.rollout 'vllm' needs engine.device 'gpu'; on CPU use 'hf'")
     if p.data.source != "desk" and not p.data.uri:

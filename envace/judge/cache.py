@@ -1,0 +1,108 @@
+"""Answers that were given before, by the hash of what was asked.
+
+Flows in: the request's content. Flows out: the answers it got the last time, or None.
+Invariant: only complete yes/no answers are kept, and nothing of what a server wrote; a line is written whole or
+counts for nothing, so several processes share one file and a killed one harms no other.
+
+On disk: `answers.jsonl` below the caller's folder, one line an answer: {"key": <sha256>, "answers": {"C0": true}}.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envace.errors import EnvironmentUnready
+from envace.judge.asking import PROMPT_VERSION
+from envace.judge.verdicts import Finding
+from envace.types import Answer, Item
+
+
+class Appended:
+    """A file of JSON lines that several processes append to and read on from. Raises EnvironmentUnready."""
+
+    def __init__(self, path: Path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "a+b", buffering=0)  # held for the process's life
+        except OSError as e:
+            raise EnvironmentUnready(
+                f"{path} cannot be written ({e.strerror}); judge.cache needs a folder of yours"
+            ) from None
+        self._at, self.damaged = 0, 0
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """One line, whole. Raises OSError, as when the disk is full."""
+        line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            size = self._file.seek(0, os.SEEK_END)
+            torn = size and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+            self._file.write(b"\n" + line if torn else line)
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def news(self) -> list[Any]:
+        """The lines that came since the last call; a damaged one is counted and left out."""
+        size = os.fstat(self._file.fileno()).st_size
+        if size <= self._at:
+            return []
+        whole, _, _ = os.pread(self._file.fileno(), size - self._at, self._at).rpartition(b"\n")
+        self._at += len(whole) + 1 if whole else 0
+        return [record for line in whole.split(b"\n") if line and (record := self._read(line)) is not None]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read(self, line: bytes) -> Any:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            self.damaged += 1
+            return None
+
+
+class Cache:
+    """`Cache(folder)`; `get` looks at what other processes have added since."""
+
+    def __init__(self, folder: Path):
+        self._lines = Appended(folder / "answers.jsonl")
+        self._known: dict[str, dict[str, bool]] = {}
+
+    def get(self, key: str, items: Sequence[Item]) -> list[Finding] | None:
+        """The findings of all items, or None."""
+        if key not in self._known:
+            self._learn()
+        answers = self._known.get(key, {})
+        if not all(isinstance(answers.get(item.id), bool) for item in items):
+            return None
+        return [(Answer.YES if answers[item.id] else Answer.NO, "") for item in items]
+
+    def put(self, key: str, items: Sequence[Item], found: Sequence[Finding]) -> None:
+        """Keep a complete set of answers; one with an unscored item is not kept. Raises OSError."""
+        answers = {
+            item.id: answer is Answer.YES
+            for item, (answer, _) in zip(items, found, strict=True)
+            if answer is not Answer.UNSCORED
+        }
+        if len(answers) == len({item.id for item in items}):
+            self._known[key] = answers
+            self._lines.append({"key": key, "answers": answers})
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _learn(self) -> None:
+        for record in self._lines.news():
+            if isinstance(record, dict) and isinstance(record.get("answers"), dict):
+                self._known[str(record.get("key"))] = record["answers"]
+
+
+def content_key(body: bytes) -> str:
+    """The hash of a request (model, sampling, transcript, items) and of the prompts' version."""
+    return hashlib.sha256(PROMPT_VERSION.encode() + b"\0" + body).hexdigest()
