@@ -24,10 +24,16 @@ class Method:
 
     source: Literal["rehearse", "environment", "recorded"] = "rehearse"  # who answers ACT's calls in training
     roles: tuple[Literal["act", "rehearse"], ...] = ("act", "rehearse")  # whose rows are trained
-    baseline: Literal["generation", "trajectory"] = (
-        "trajectory"  # mean over a role's generations, or over its trajectories
+    baseline: Literal["generation", "trajectory", "leave_one_out", "shrinkage"] = (
+        "trajectory"  # mean over a role's generations, over its trajectories, over the other trajectories, or over
+        # its trajectories drawn towards a running mean of earlier steps
     )
+    shrink_weight: float = 4.0  # shrinkage: as many trajectories the running mean counts for
+    shrink_memory: float = 0.9  # shrinkage: share of the running mean that a step keeps, below 1
     lone: Literal["raw", "zero"] = "zero"  # advantage of a group with one member
+    credit: Literal["trajectory", "reward_to_go"] = (
+        "trajectory"  # a row's reward: the episode's, or what its turn and later ones earned of it
+    )
     on_tool_error: Literal["terminate", "observe"] = (
         "observe"  # a failed call ends the episode, or ACT sees the error
     )
@@ -43,7 +49,13 @@ class Method:
     unscored: Literal["zero", "exclude"] = "exclude"  # an episode whose judge failed
     unfinished_turn: Literal["skip", "judge"] = "judge"  # a turn open when the episode stops
     empty_penalty: float = 0.0  # subtracted from the reward of rows with empty text
-    loss_weight: Literal["generation", "token"] = "token"  # every generation equal, or every token equal
+    loss_weight: Literal["generation", "token", "episode"] = (
+        "token"  # which of these weigh the same in the loss
+    )
+    role_weights: tuple[float, ...] = (1.0, 1.0)  # ACT's and REHEARSE's tokens in it; their ratio counts
+    rows: Literal["generation", "merged"] = (
+        "merged"  # one training row a generation, or one a stream of ACT generations that only grows
+    )
     kl: float = 0.0  # coefficient of the KL loss to the start weights; 0 makes no reference model
     grounding: Literal["keep", "drop"] = (
         "keep"  # in training: checklist items on tool responses count, or are taken out
@@ -56,7 +68,7 @@ class Method:
 AUTHORS = Method(
     baseline="generation", lone="raw", on_tool_error="terminate", validation="rehearsal", thought_calls="execute",
     few_shot="gold", show_act_thoughts=True, turn_caps="turn_end", unscored="zero", unfinished_turn="skip",
-    empty_penalty=0.1, loss_weight="generation", kl=0.0,
+    empty_penalty=0.1, loss_weight="generation", rows="generation", kl=0.0,
 )  # fmt: skip
 PAPER = dataclasses.replace(AUTHORS, turn_caps="always", empty_penalty=0.0, kl=1e-4)
 PRESETS: dict[str, Method] = {"authors": AUTHORS, "paper": PAPER, "envace": Method()}
@@ -74,11 +86,16 @@ def resolve_method(preset: str, override: dict[str, Any]) -> Method:
                 + (f"did you mean {near[0]}?" if near else f"switches: {', '.join(hints)}")
             )
         changes[key] = _checked(key, hints[key], value)
-    return dataclasses.replace(PRESETS[preset], **changes)
+    method = dataclasses.replace(PRESETS[preset], **changes)
+    if method.shrink_memory >= 1:
+        raise ParamsError(f"shrink_memory is {method.shrink_memory!r}, must be from 0 to below 1")
+    return method
 
 
 def _checked(key: str, hint: Any, value: Any) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint == tuple[float, ...]:
+        return _pair(key, value)
     if origin is tuple:
         items = tuple(value) if isinstance(value, (list, tuple)) else ()
         if not items or any(v not in typing.get_args(args[0]) for v in items) or len(set(items)) < len(items):
@@ -94,6 +111,10 @@ def _checked(key: str, hint: Any, value: Any) -> Any:
         if not isinstance(value, bool):
             raise ParamsError(f"{key} is {value!r}, must be true or false")
         return value
+    return _number(key, value)
+
+
+def _number(key: str, value: Any) -> float:
     try:  # YAML reads 1e-4 as text
         number = float(value) if not isinstance(value, bool) else float("nan")
     except (TypeError, ValueError):
@@ -101,3 +122,11 @@ def _checked(key: str, hint: Any, value: Any) -> Any:
     if not 0 <= number <= 10:
         raise ParamsError(f"{key} is {value!r}, must be a number from 0 to 10")
     return number
+
+
+def _pair(key: str, value: Any) -> tuple[float, ...]:
+    """Weights of ACT and REHEARSE, one of them above 0."""
+    weights = tuple(_number(key, v) for v in value) if isinstance(value, (list, tuple)) else ()
+    if len(weights) != 2 or not any(weights):
+        raise ParamsError(f"{key} is {value!r}, must be two numbers for act and rehearse, not both 0")
+    return weights

@@ -1,7 +1,7 @@
 """One episode inside verl: a registered agent loop around `envace.rollout.run_episode`.
 
 Flows in: a task index, the prompt group's id and verl's handle to the rollout servers. Flows out: one
-AgentLoopOutput a training row, each with its role, its episode and the episode's reward; the last one also
+AgentLoopOutput a training stream, each with its role, its episode and its rows' rewards; the last one also
 carries the whole episode for the trainer to save.
 Invariant: every dispatched episode comes back, one that produced no row as a single masked placeholder; a
 reward that could not be had travels as None and never as a number.
@@ -27,6 +27,7 @@ from envace.engine.runfile import RunFile, current
 from envace.judge import make_judge
 from envace.judge.checklist import training_task
 from envace.learn.rows import rows_from_episode
+from envace.learn.streams import Stream, record, streams_of
 from envace.method import Method
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, GenerationRequest
@@ -158,31 +159,25 @@ class EpisodeLoop(AgentLoopBase):
 
 
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
-    """Rows of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
-    rows = rows_from_episode(episode, method)
-    outputs = [_output(row, step) for row in rows] or [_placeholder(episode, step, fallback_id)]
+    """Streams of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
+    streams = streams_of(rows_from_episode(episode, method), method.rows)
+    outputs = [_output(stream, step) for stream in streams] or [_placeholder(episode, step, fallback_id)]
     outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
     return outputs
 
 
-def _output(row: Row, step: int, placeholder: bool = False) -> AgentLoopOutput:
-    fields = {
-        "role": str(row.role),
-        "turn": row.turn,
-        "group": row.group_id,
-        "episode": row.episode_id,
-        "reward": row.reward,
-    }
+def _output(stream: Stream, step: int, placeholder: bool = False) -> AgentLoopOutput:
+    last = stream.segments[-1]
     return AgentLoopOutput(
-        prompt_ids=list(row.prompt_ids),
-        response_ids=list(row.response_ids),
-        response_mask=list(row.loss_mask),
-        response_logprobs=list(row.logprobs) or [0.0] * len(row.response_ids),
-        reward_score=row.reward or 0.0,  # verl's own statistics; the advantage reads fields["reward"]
-        num_turns=row.turn + 1,
+        prompt_ids=list(stream.prompt_ids),
+        response_ids=list(stream.response_ids),
+        response_mask=list(stream.loss_mask),
+        response_logprobs=list(stream.logprobs) or [0.0] * len(stream.response_ids),
+        reward_score=last.reward or 0.0,  # verl's own statistics; the advantage reads the segments
+        num_turns=last.turn + 1,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            **fields,
+            "stream": json.dumps(record(stream)),  # text: no container of verl's looks into it
             "placeholder": placeholder,
             "reward_extra_info": {},
             "min_global_steps": step - 1,
@@ -196,7 +191,7 @@ def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutp
         prompt_ids=(fallback_id,), response_ids=(fallback_id,), loss_mask=(0,), logprobs=(0.0,), role=Role.ACT,
         group_id=episode.group_id, episode_id=episode.id, turn=0, reward=episode.reward,
     )  # fmt: skip
-    return _output(row, step, placeholder=True)
+    return _output(streams_of([row], "generation")[0], step, placeholder=True)
 
 
 def light(episode: Episode) -> Episode:

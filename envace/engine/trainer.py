@@ -1,6 +1,6 @@
 """Role-wise GRPO as a subclass of verl's synchronous trainer.
 
-Flows in: the rows that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
+Flows in: the streams that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
 update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
 Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; padding rows never
 enter a group and carry no weight; what a step trains on is a function of the seed and the step number.
@@ -34,11 +34,13 @@ from envace.engine.runfile import current
 from envace.engine.steps import seen_metrics, server_metrics, step_seconds, verl_metrics
 from envace.errors import UserError
 from envace.judge.checklist import training_task
-from envace.learn.advantage import role_advantages
+from envace.learn.advantage import Diagnostics, advantages
 from envace.learn.collapse import collapse_metrics
 from envace.learn.metrics import rehearsed_success, step_metrics
 from envace.learn.rewards import trained_rewards
-from envace.types import Episode, Role, Row, from_json
+from envace.learn.running import read_means, updated, write_means
+from envace.learn.streams import rows_of_streams, token_advantages
+from envace.types import Episode, Row, from_json, replace
 from envace.worlds import load as load_worlds
 
 POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
@@ -126,41 +128,38 @@ class RolewiseTrainer(PPOTrainerSync):
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
         )
         fields = [dict(f) for f in data["extra_fields"]]
-        masks = list(data["response_mask"].unbind())
+        masks = [mask.numpy() for mask in data["response_mask"].unbind()]
         padding = [bool(tag.get("is_padding")) for tag in batch.tags]
-        trained = [
-            not pad and not f["placeholder"] and bool(m.any()) for f, m, pad in zip(fields, masks, padding)
-        ]
+        live = [not pad and not f["placeholder"] for f, pad in zip(fields, padding)]
         episodes = self._episodes(fields, padding)
+        rows, spans = rows_of_streams([json.loads(f["stream"]) for f in fields], masks, live)
+        rows, found = self._advantages(rows, episodes)
+        self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
+        self.step_metrics["train/sequences"] = float(sum(alive and m.any() for alive, m in zip(live, masks)))
+        metrics.update(self.step_metrics)
+        self._check_judge(episodes)
+        values = [torch.from_numpy(v).float() for v in token_advantages(rows, spans, masks, self.method)]
+        nested = torch.nested.as_nested_tensor(values, layout=torch.jagged)
+        output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+
+    def _advantages(self, rows: list[Row], episodes: list[Episode]) -> tuple[list[Row], Diagnostics]:
+        """The rows of the step with what they are trained on and how it compares."""
+        step = self.global_steps
         reward_R = trained_rewards(
-            [f["reward"] for f in fields],
-            [f["episode"] for f in fields],
+            [row.reward for row in rows],
+            [row.episode_id for row in rows],
             {e.id: e.reward for e in episodes},
             scheme=self.method.reward,
             seed=self.run.seed,
-            step=self.global_steps,
+            step=step,
         )
-        adv_R, found = role_advantages(
-            reward_R,
-            [f["group"] for f in fields],
-            [f["role"] for f in fields],
-            [f["episode"] for f in fields],
-            baseline=self.method.baseline,
-            lone=self.method.lone,
-            trained_R=trained,
-        )
-        rows = [
-            _light_row(f, int(m.sum()) if t else 0, r, a)
-            for f, m, t, r, a in zip(fields, masks, trained, reward_R, adv_R)
-        ]
-        self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
-        metrics.update(self.step_metrics)
-        self._check_judge(episodes)
-        nested = torch.nested.as_nested_tensor(
-            [m.float() * float(a) for m, a in zip(masks, adv_R)], layout=torch.jagged
-        )
-        output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
+        rows = [replace(row, reward=reward) for row, reward in zip(rows, reward_R, strict=True)]
+        if self.method.baseline != "shrinkage":
+            return advantages(rows, self.method)
+        means = read_means(self.work, step - 1)
+        write_means(self.work, step, updated(means, rows, self.method))
+        return advantages(rows, self.method, means)
 
     def _episodes(self, fields: list[dict], padding: list[bool]) -> list[Episode]:
         """The step's episodes, saved before anything can fail. Raises RuntimeError when one is missing."""
@@ -205,7 +204,8 @@ class RolewiseTrainer(PPOTrainerSync):
             )
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
-        """One update on the whole batch; means over rows count the rows that have a trained token."""
+        """One update on the whole batch. verl's means over rows count the rows that have a trained token, as
+        `envace.learn.weights.verl_weights` does."""
         actor = self.config.actor_rollout_ref.actor
         masks = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
@@ -246,11 +246,3 @@ class RolewiseTrainer(PPOTrainerSync):
         done, total = step - self.first_step + 1, self.total_training_steps
         eta = (time.time() - self.began) / done * (total - step) if phase == "step" and done > 0 else None
         emit(self.work, Progress(phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta))
-
-
-def _light_row(fields: dict, tokens: int, reward: float | None, advantage: float) -> Row:
-    """A row as the metrics need it: who, which, how many trained tokens."""
-    return Row(
-        prompt_ids=(), response_ids=(), loss_mask=(1,) * tokens, logprobs=(), role=Role(fields["role"]), turn=fields["turn"],
-        group_id=fields["group"], episode_id=fields["episode"], reward=reward, advantage=float(advantage),
-    )  # fmt: skip

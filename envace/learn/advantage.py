@@ -1,13 +1,17 @@
 """Role-wise group advantage: a row's reward minus what its role earned on the same prompt.
 
-Flows in: rewards, groups, roles and episodes of the rows of one batch. Flows out: one advantage a row and
+Flows in: rewards, groups, roles, episodes (and turns) of the rows of one batch. Flows out: one advantage a row and
 `Diagnostics`.
 Invariant: only live rows (scored, with at least one trained token) enter a baseline; every other row gets
-exactly 0. Inside a role group that is neither lone nor raw, the baseline's members sum to zero.
+exactly 0. Inside a role group with a baseline, the members of `generation` and `trajectory` sum to zero.
 
-A role group is all live rows with the same (group_id, role). Its members are rows under the "generation"
-baseline and distinct episodes under "trajectory". A group with one member is lone.
-Suffixes: `_R` per row, `_K` per role group, `_E` per (episode, role).
+A role group is all rows with the same (group_id, role), or (group_id, role, turn) when turns are credited apart. Its
+members are live rows under the "generation" baseline and distinct episodes with a live row under the others. It is
+  empty     without a trained row, although the prompt (and turn) was played: advantages 0
+  unscored  with trained rows, none of them scored: advantages 0
+  lone      with one member: the switch `lone` decides, unless a running mean is there to compare with
+  constant  with several members and one reward: advantages exactly 0 but under shrinkage
+Suffixes: `_R` per row, `_K` per role group.
 """
 
 from __future__ import annotations
@@ -18,21 +22,22 @@ from typing import Any
 
 import numpy as np
 
+from envace.learn.baselines import BASELINES, Live
+from envace.learn.running import Means, priors
 from envace.method import Method
 from envace.types import Row, replace
-
-# (reward_R, key_R, pair_R, n_keys, n_pairs) -> mean_K, members_K
-Baseline = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleStats:
-    """Advantages of one role's live rows."""
+    """Advantages of one role's live rows, and what its role groups are."""
 
     rows: int
     groups: int
     lone: int
     constant: int
+    empty_groups: int
+    unscored_groups: int
     adv_mean: float
     adv_std: float
     adv_zero: float  # share of rows whose advantage is exactly 0
@@ -40,7 +45,8 @@ class RoleStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
-    """What the batch looked like. Counts of groups are role groups with a live row."""
+    """What the batch looked like. `groups` are role groups with a live row; lone and constant ones are among them,
+    empty and unscored ones are not."""
 
     rows: int
     live: int
@@ -48,7 +54,9 @@ class Diagnostics:
     untrained: int  # rows without a trained token: padding, frozen roles
     groups: int
     lone: int
-    constant: int  # more than one row or episode, all with the same reward
+    constant: int
+    empty_groups: int
+    unscored_groups: int
     roles: dict[str, RoleStats] = field(default_factory=dict)
 
 
@@ -61,56 +69,78 @@ def role_advantages(
     baseline: str = "trajectory",
     lone: str = "zero",
     trained_R: Sequence[bool] | np.ndarray | None = None,
+    turn_R: Sequence[int] | np.ndarray | None = None,
+    prior_R: np.ndarray | None = None,
+    shrink_weight: float = 0.0,
 ) -> tuple[np.ndarray, Diagnostics]:
     """One advantage a row, [R] float64.
 
-    `None` as a reward means unscored. `trained_R` is False for rows without a trained token. The id columns
+    `None` as a reward means unscored. `trained_R` is False for rows without a trained token. `turn_R` splits role
+    groups by turn. `prior_R` is the running mean that the shrinkage baseline draws to, NaN for none. The id columns
     hold anything hashable; non-negative integer arrays are used as they are (fastest).
     Raises ValueError for a NaN or infinite reward, columns of unequal length, or an episode in two groups.
     """
     reward_R, scored_R = _rewards(reward_R)
     n = len(reward_R)
     trained_R = np.ones(n, bool) if trained_R is None else np.asarray(trained_R, bool)
-    if not n == len(group_R) == len(role_R) == len(episode_R) == len(trained_R):
-        raise ValueError("rewards, groups, roles, episodes and trained flags differ in length")
+    turn_R = np.zeros(n, np.int64) if turn_R is None else turn_R
+    prior_R = np.full(n, np.nan) if prior_R is None else prior_R
+    if {len(c) for c in (group_R, role_R, episode_R, trained_R, turn_R, prior_R)} != {n}:
+        raise ValueError("rewards, groups, roles, episodes, turns and trained flags differ in length")
+    (group, _), (role, roles), (episode, _), (turn, turns) = map(_codes, (group_R, role_R, episode_R, turn_R))
     live_R = scored_R & trained_R
-    every = live_R.all()
-    columns = [_codes(c) for c in (group_R, role_R, episode_R)]
-    (group, _), (role, roles), (episode, _) = (
-        columns if every else [(c[live_R], names) for c, names in columns]
+    live = slice(None) if live_R.all() else live_R  # nothing is copied when all are
+    _one_group_an_episode(group[live], episode[live])
+    key = (group * len(turns) + turn) * len(roles) + role  # the role is the fastest index
+    pair = (episode * len(turns) + turn) * len(roles) + role
+    n_keys = (int(key.max(initial=-1)) // max(len(roles), 1) + 1) * len(roles)
+    adv_R, members_K, differ_K = _compare(
+        reward_R, key, pair, live, prior_R, BASELINES[baseline], lone, shrink_weight, n_keys
     )
-    reward = reward_R if every else reward_R[live_R]
-
-    key, pair = group * len(roles) + role, episode * len(roles) + role
-    n_keys, n_pairs = int(key.max(initial=-1)) + 1, int(pair.max(initial=-1)) + 1
-    _one_group_an_episode(group, episode)
-    first_K = np.zeros(n_keys)
-    first_K[key] = reward  # any member's reward: centring on it first makes equal rewards exactly 0
-    delta = reward - first_K[key]
-    mean_K, members_K = BASELINES[baseline](delta, key, pair, n_keys, n_pairs)
-    lone_K = members_K == 1
-    adv = LONE[lone](delta - mean_K[key], reward, lone_K[key])
-
-    rows_K = np.bincount(key, minlength=n_keys)
-    constant_K = (rows_K > 0) & ~lone_K & (np.bincount(key, delta != 0, minlength=n_keys) == 0)
-    adv_R = adv if every else np.zeros(n)
-    if not every:
-        adv_R[live_R] = adv
+    kinds = _kinds(key, role, live, trained_R, n_keys, len(roles), members_K == 1, differ_K)
     found = Diagnostics(
         rows=n,
-        live=len(adv),
+        live=int(live_R.sum()),
         unscored=int(n - scored_R.sum()),
         untrained=int(n - trained_R.sum()),
-        groups=int((rows_K > 0).sum()),
-        lone=int(lone_K.sum()),
-        constant=int(constant_K.sum()),
-        roles=_by_role(adv, role, roles, rows_K > 0, lone_K, constant_K),
+        roles=_by_role(adv_R[live], role[live], roles, kinds),
+        **{name: int(kind_K.sum()) for name, kind_K in kinds.items()},
     )
     return adv_R, found
 
 
-def advantages(rows: Sequence[Row], method: Method) -> tuple[list[Row], Diagnostics]:
-    """The rows with their advantages filled in, in the same order. Raises ValueError as `role_advantages`."""
+def _compare(
+    reward_R: np.ndarray,
+    key: np.ndarray,
+    pair: np.ndarray,
+    live: np.ndarray | slice,
+    prior_R: np.ndarray,
+    baseline: Callable[[Live], tuple[np.ndarray, np.ndarray]],
+    lone: str,
+    weight: float,
+    n_keys: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Advantages of all rows, members_K, and which groups hold two different rewards."""
+    reward, key, pair = reward_R[live], key[live], pair[live]
+    first_K = np.zeros(n_keys)
+    first_K[key] = reward  # any member's reward: centring on it first makes equal rewards exactly 0
+    delta = reward - first_K[key]
+    base, members_K = baseline(
+        Live(
+            reward_R=delta, key_R=key, pair_R=pair, n_keys=n_keys, n_pairs=int(pair.max(initial=-1)) + 1,
+            prior_R=np.asarray(prior_R, np.float64)[live] - first_K[key], weight=weight,
+        )
+    )  # fmt: skip
+    adv_R = np.zeros(len(reward_R))
+    adv_R[live] = LONE[lone](delta - base, reward, np.isnan(base))
+    return adv_R, members_K, np.bincount(key, delta != 0, minlength=n_keys) > 0
+
+
+def advantages(
+    rows: Sequence[Row], method: Method, means: Means | None = None
+) -> tuple[list[Row], Diagnostics]:
+    """The rows with their advantages filled in, in the same order. `means` is the running mean after the step
+    before, read by the shrinkage baseline alone. Raises ValueError as `role_advantages`."""
     adv_R, found = role_advantages(
         [row.reward for row in rows],
         [row.group_id for row in rows],
@@ -118,9 +148,38 @@ def advantages(rows: Sequence[Row], method: Method) -> tuple[list[Row], Diagnost
         [row.episode_id for row in rows],
         baseline=method.baseline,
         lone=method.lone,
-        trained_R=[1 in row.loss_mask for row in rows],
+        trained_R=np.array([1 in row.loss_mask for row in rows], bool),
+        turn_R=np.array([row.turn for row in rows], np.int64) if method.credit == "reward_to_go" else None,
+        prior_R=priors(rows, means or {}, method),
+        shrink_weight=method.shrink_weight,
     )
     return [replace(row, advantage=float(a)) for row, a in zip(rows, adv_R, strict=True)], found
+
+
+def _kinds(
+    key: np.ndarray,
+    role: np.ndarray,
+    live: np.ndarray | slice,
+    trained_R: np.ndarray,
+    n_keys: int,
+    n_roles: int,
+    lone_K: np.ndarray,
+    differ_K: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Which role groups are of which kind, [K] each."""
+    played_K = np.bincount(key, minlength=n_keys) > 0
+    everything = isinstance(live, slice)
+    trained_K = played_K if everything else np.bincount(key[trained_R], minlength=n_keys) > 0
+    live_K = played_K if everything else np.bincount(key[live], minlength=n_keys) > 0
+    reached_K = np.repeat(played_K.reshape(-1, max(n_roles, 1)).any(1), n_roles)  # by any role
+    known_K = np.tile(np.bincount(role, minlength=n_roles) > 0, n_keys // max(n_roles, 1))
+    return {
+        "groups": live_K,
+        "lone": lone_K,
+        "constant": live_K & ~lone_K & ~differ_K,
+        "empty_groups": reached_K & known_K & ~trained_K,
+        "unscored_groups": trained_K & ~live_K,
+    }
 
 
 def _rewards(reward_R: Sequence[float | None] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -157,54 +216,25 @@ def _one_group_an_episode(group: np.ndarray, episode: np.ndarray) -> None:
 
 
 def _by_role(
-    adv: np.ndarray,
-    role: np.ndarray,
-    names: list[Any],
-    used_K: np.ndarray,
-    lone_K: np.ndarray,
-    constant_K: np.ndarray,
+    adv: np.ndarray, role: np.ndarray, names: list[Any], kinds: dict[str, np.ndarray]
 ) -> dict[str, RoleStats]:
     stats = {}
     for code, name in enumerate(names):
         own = adv[role == code]
         if not own.size:
             continue
-        of_K = slice(code, None, len(names))  # the role is the fastest index of a key
         stats[str(name)] = RoleStats(
             rows=own.size,
-            groups=int(used_K[of_K].sum()),
-            lone=int(lone_K[of_K].sum()),
-            constant=int(constant_K[of_K].sum()),
             adv_mean=float(own.mean()),
             adv_std=float(own.std()),
             adv_zero=float((own == 0).mean()),
+            **{kind: int(kind_K[code :: len(names)].sum()) for kind, kind_K in kinds.items()},
         )
     return stats
 
 
-def generation_mean(
-    reward: np.ndarray, key: np.ndarray, pair: np.ndarray, n_keys: int, n_pairs: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Every row of the role counts once: long episodes pull the mean their way."""
-    members_K = np.bincount(key, minlength=n_keys)
-    return np.bincount(key, reward, minlength=n_keys) / np.maximum(members_K, 1), members_K
-
-
-def trajectory_mean(
-    reward: np.ndarray, key: np.ndarray, pair: np.ndarray, n_keys: int, n_pairs: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Every episode with a row of the role counts once, with the mean over its rows."""
-    rows_E = np.bincount(pair, minlength=n_pairs)
-    reward_E = np.bincount(pair, reward, minlength=n_pairs)
-    key_E = np.zeros(n_pairs, np.int64)
-    key_E[pair] = key
-    seen = np.flatnonzero(rows_E)
-    return generation_mean(reward_E[seen] / rows_E[seen], key_E[seen], seen, n_keys, n_pairs)
-
-
-BASELINES: dict[str, Baseline] = {"generation": generation_mean, "trajectory": trajectory_mean}
-# (centred advantage, reward, is in a lone group) -> advantage
+# (reward less baseline, reward, has no baseline) -> advantage
 LONE: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
-    "zero": lambda adv, reward, lone: np.where(lone, 0.0, adv),
-    "raw": lambda adv, reward, lone: np.where(lone, reward, adv),
+    "zero": lambda adv, reward, alone: np.where(alone, 0.0, adv),
+    "raw": lambda adv, reward, alone: np.where(alone, reward, adv),
 }

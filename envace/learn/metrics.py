@@ -1,14 +1,16 @@
 """The numbers of one training step, flat.
 
 Flows in: the step's episodes, their rows with advantages, and `Diagnostics`. Flows out: `{name: float}`.
-Invariant: a name has exactly one slash and MLflow-safe letters; a count that is absent is zero; a mean over
+Invariant: a row is one generation, in however few sequences rows are trained, and its advantage the one before any
+loss weight. A name has exactly one slash and MLflow-safe letters; a count that is absent is zero; a mean over
 nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
 
-train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, groups, lone,
-                     constant, untrained_rows, empty_generations, tokens, seconds_episode;
+train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, untrained_rows,
+                     empty_generations, tokens, seconds_episode; role groups (see advantage.py): groups, lone,
+                     constant, empty_groups, unscored_groups;
                      trained_reward, trained_reward_std (what the rows were trained on, see rewards.py);
                      rehearsed_success (`rehearsed_success`)
-act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, groups, lone, constant, tokens, response_tokens
+act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, tokens, response_tokens, and its role groups
 stop/<reason>        episodes that ended so
 failure/<reason>     generations and calls that failed so
 """
@@ -57,6 +59,8 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
         "train/groups": found.groups,
         "train/lone": found.lone,
         "train/constant": found.constant,
+        "train/empty_groups": found.empty_groups,
+        "train/unscored_groups": found.unscored_groups,
         "train/untrained_rows": found.untrained,
         "train/empty_generations": sum(map(empty_generations, episodes)),
         "train/tokens": sum(sum(row.loss_mask) for row in rows),

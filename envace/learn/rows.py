@@ -1,15 +1,23 @@
 """Episodes -> training rows, one a generation, on exactly the sampled ids.
 
-Flows in: a finished episode and the method table. Flows out: its rows, ACT and REHEARSE alike, each carrying
-the episode's reward.
+Flows in: a finished episode and the method table. Flows out: its rows, ACT and REHEARSE alike, each carrying the
+reward it is credited with.
 Invariant: ids, loss mask and log-probabilities of a row have one length and are never re-tokenised; the last
 row is an ACT row, because verl reads an episode's outcome from its last output.
+
+Rewards and advantages are facts about generations, so a row stays one whatever shape it is trained in; see
+streams.py for how several become one sequence of tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import fsum
+
 from envace.method import Method
 from envace.types import Episode, Generation, Role, Row
+
+Credit = Callable[[Episode, int], float]  # (scored episode, turn of the row) -> the row's reward
 
 
 def rows_from_episode(episode: Episode, method: Method) -> list[Row]:
@@ -35,6 +43,7 @@ def _row(episode: Episode, generation: Generation, method: Method) -> Row:
     n = len(generation.output_ids)
     if len(generation.logprobs) not in (0, n):
         raise ValueError(f"episode {episode.id}: {len(generation.logprobs)} log-probabilities for {n} tokens")
+    credited = None if episode.reward is None else CREDITS[method.credit](episode, generation.turn)
     return Row(
         prompt_ids=generation.prompt_ids,
         response_ids=generation.output_ids,
@@ -44,12 +53,37 @@ def _row(episode: Episode, generation: Generation, method: Method) -> Row:
         group_id=episode.group_id,
         episode_id=episode.id,
         turn=generation.turn,
-        reward=row_reward(episode.reward, generation.text, method.empty_penalty),
+        reward=row_reward(credited, generation.text, method.empty_penalty),
     )
 
 
 def row_reward(reward: float | None, text: str, empty_penalty: float) -> float | None:
-    """The episode's reward, less the penalty on a row without visible text; unscored stays unscored."""
+    """The credited reward, less the penalty on a row without visible text; unscored stays unscored."""
     if reward is None or text.strip():
         return reward
     return reward - empty_penalty
+
+
+def reward_to_go(episode: Episode, turn: int) -> float:
+    """The part of a scored episode's reward that `turn` and the turns after it earned.
+
+    With turn rewards r_u of a task of T turns it is sum_{u >= turn} r_u / T, so turn 0 is credited with the whole
+    reward and a turn after the last judged one with nothing. Which turns were judged is read off the verdicts: a
+    turn without checklist items has neither a verdict nor a reward.
+    Raises ValueError when verdicts and turn rewards do not tell which turn earned what.
+    """
+    if not episode.reward:
+        return 0.0  # nothing was earned, or an episode without a verdict counts 0 (unscored: zero)
+    turns = sorted({verdict.turn for verdict in episode.verdicts})
+    if len(turns) != len(episode.turn_rewards):
+        raise ValueError(
+            f"episode {episode.id}: {len(episode.turn_rewards)} turn rewards, verdicts on {len(turns)} turns"
+        )
+    later = fsum(r for t, r in zip(turns, episode.turn_rewards) if t >= turn)
+    return episode.reward * (later / fsum(episode.turn_rewards))
+
+
+CREDITS: dict[str, Credit] = {
+    "trajectory": lambda episode, turn: float(episode.reward or 0.0),
+    "reward_to_go": reward_to_go,
+}

@@ -61,37 +61,49 @@ def engine(start, one_rank):
 
 
 def batch(advantages, **choices):
+    """Three rows, one advantage each."""
+    ids = [torch.arange(5, 5 + n) + 7 * n for n in LENGTHS]
+    ids[0] = ids[2][:7]  # the first row begins the last one
+    ones = [torch.ones(n - p, dtype=torch.long) for n, p in zip(LENGTHS, PROMPTS)]
+    spread = [torch.full((len(o),), a) for o, a in zip(ones, advantages)]
+    return batch_of(ids, PROMPTS, ones, spread, **choices)
+
+
+def batch_of(ids, prompts, masks, advantages, **choices):
+    """verl's batch of rows: their ids, lengths of their prompts, response masks and token advantages."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
     def nested(rows):
         return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
-    ids = [torch.arange(5, 5 + n) + 7 * n for n in LENGTHS]
-    ids[0] = ids[2][:7]  # the first row begins the last one
-    sizes = [n - p for n, p in zip(LENGTHS, PROMPTS)]
-    ones = [torch.ones(n, dtype=torch.long) for n in sizes]
     data = TensorDict(
         {
             "input_ids": nested(ids),
-            "position_ids": nested([torch.arange(n) for n in LENGTHS]),
-            "prompts": nested([i[:p] for i, p in zip(ids, PROMPTS)]),
-            "responses": nested([i[p:] for i, p in zip(ids, PROMPTS)]),
-            "response_mask": nested(ones),
-            "loss_mask": nested(ones),
-            "old_log_probs": nested([torch.full((n,), -6.0) for n in sizes]),
-            "advantages": nested([torch.full((n,), a) for n, a in zip(sizes, advantages)]),
+            "position_ids": nested([torch.arange(len(i)) for i in ids]),
+            "prompts": nested([i[:p] for i, p in zip(ids, prompts)]),
+            "responses": nested([i[p:] for i, p in zip(ids, prompts)]),
+            "response_mask": nested(masks),
+            "loss_mask": nested(masks),
+            "old_log_probs": nested([torch.full((len(m),), -6.0) for m in masks]),
+            "advantages": nested(advantages),
         },
-        batch_size=3,
+        batch_size=len(ids),
     )
-    fixed = {"use_remove_padding": False, "temperature": 1.0, "use_dynamic_bsz": True, "global_batch_size": 3}
+    rows = sum(bool(m.any()) for m in masks)
+    fixed = {
+        "use_remove_padding": False,
+        "temperature": 1.0,
+        "use_dynamic_bsz": True,
+        "global_batch_size": rows,
+    }
     tu.assign_non_tensor(
         data, **{**fixed, "calculate_entropy": False, "max_token_len_per_gpu": 64, **choices}
     )
     return data
 
 
-def update(engine, data):
+def update(engine, data, mode="token-mean"):
     """(weights before, weights after, metrics) of one update on the batch."""
     from verl.workers.config import FSDPActorConfig
     from verl.workers.utils.losses import ppo_loss
@@ -105,6 +117,7 @@ def update(engine, data):
         clip_ratio=100.0,
         clip_ratio_low=100.0,
         clip_ratio_high=100.0,
+        loss_agg_mode=mode,
     )
     before = weights(engine)
     with engine.train_mode():
@@ -140,3 +153,74 @@ def test_the_gradient_norm_is_that_of_verls_own_micro_batches(engine, advantages
     monkeypatch.setattr(type(engine), "forward_step", transformer_impl.FSDPEngineWithLMHead.forward_step)
     _, _, theirs = update(engine, batch(advantages))
     assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-4) and theirs["grad_norm"] > 1e-4
+
+
+# --- merged rows ----------------------------------------------------------------------------------------------
+
+
+def played():
+    """Two episodes of growing ACT streams and rehearsals, with the advantages of their rows."""
+    from envace.types import Role, Row
+
+    def row(prompt, response, role, episode, turn, advantage):
+        return Row(
+            prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(1,) * len(response),
+            logprobs=(-6.0,) * len(response), role=role, group_id="g", episode_id=episode, turn=turn, reward=0.0,
+            advantage=advantage,
+        )  # fmt: skip
+
+    act, rehearse = Role.ACT, Role.REHEARSE
+    return [
+        row([5, 6], [7, 8, 9], act, "a", 0, 0.5),
+        row([40, 41, 42], [43, 44], rehearse, "a", 0, -0.25),
+        row([5, 6, 7, 8, 9, 30, 31], [10, 11], act, "a", 1, 0.25),
+        row([5, 6, 7, 8, 9, 30, 31, 10, 11, 32], [12], act, "a", 2, 0.0),
+        row([15, 16], [17], act, "b", 0, -0.5),
+        row([15, 16, 17, 33], [18, 19, 20, 21], act, "b", 1, -1.0),
+    ]
+
+
+def update_batch(rows, method):
+    """What the trainer hands to the engine for these rows."""
+    from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
+    from envace.types import replace
+
+    streams = [s for e in "ab" for s in streams_of([r for r in rows if r.episode_id == e], method.rows)]
+    masks = [torch.tensor(s.loss_mask) for s in streams]
+    light, spans = rows_of_streams(
+        [record(s) for s in streams], [m.numpy() for m in masks], [True] * len(masks)
+    )
+    known = {(r.episode_id, r.role, r.turn): r.advantage for r in rows}
+    light = [replace(r, advantage=known[r.episode_id, r.role, r.turn]) for r in light]
+    values = token_advantages(light, spans, [m.numpy() for m in masks], method)
+    return batch_of(
+        [torch.tensor(s.prompt_ids + s.response_ids) for s in streams],
+        [len(s.prompt_ids) for s in streams],
+        masks,
+        [torch.from_numpy(v).float() for v in values],
+        skip_unmoved=True,
+    )
+
+
+@pytest.mark.parametrize("role_weights", [(1.0, 1.0), (1.0, 0.25)])
+@pytest.mark.parametrize("loss_weight", ["token", "generation", "episode"])
+def test_merged_rows_have_the_gradient_of_rows_of_their_own(engine, loss_weight, role_weights, monkeypatch):
+    from envace.learn.weights import LOSS_AGG_MODE
+    from envace.method import Method
+
+    engine.optimizer.param_groups[0]["lr"] = 0.0  # both updates see the same weights
+    gradients, step = [], engine.optimizer_step
+
+    def watched():
+        gradients.append(torch.cat([p.grad.full_tensor().flatten() for p in engine.module.parameters()]))
+        return step()
+
+    monkeypatch.setattr(engine, "optimizer_step", watched)
+    losses = []
+    for how in ("generation", "merged"):
+        method = Method(loss_weight=loss_weight, role_weights=role_weights, rows=how)
+        _, _, metrics = update(engine, update_batch(played(), method), LOSS_AGG_MODE[loss_weight])
+        losses.append(sum(map(float, metrics["actor/pg_loss"].values)))
+    own, merged = gradients
+    assert float((merged - own).norm()) <= 1e-5 * float(own.norm()) and float(own.norm()) > 1e-4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)

@@ -106,6 +106,58 @@ def test_log_probabilities_may_be_unknown_but_never_of_another_length():
         rows_from_episode(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
 
 
+# --- credit ---------------------------------------------------------------------------------------------------
+
+
+def judged_turns(turns: tuple[int, ...], rewards: tuple[float, ...], reward: float | None, **changes: object):
+    verdicts = tuple(Verdict(item_id=i, turn=t, answer=Answer.YES) for t in turns for i in ("C0", "C1"))
+    generations = [generation(role, (1,), turn=t) for t in range(3) for role in (ACT, REHEARSE)]
+    return episode(*generations, verdicts=verdicts, turn_rewards=rewards, reward=reward, **changes)
+
+
+def credited(e: Episode, credit: str = "reward_to_go", **switches: object) -> list[float | None]:
+    """Rewards of the rows by turn, which ACT and REHEARSE share."""
+    rows = sorted(rows_from_episode(e, Method(credit=credit, **switches)), key=lambda r: r.turn)
+    assert [r.reward for r in rows[::2]] == [r.reward for r in rows[1::2]]
+    return [r.reward for r in rows[::2]]
+
+
+def test_reward_to_go_credits_a_turn_with_its_own_and_later_rewards():
+    e = judged_turns((0, 1), (1.0, 0.5), 0.5)  # turn 2 was never judged and counts 0
+    assert credited(e) == pytest.approx([1.5 / 3, 0.5 / 3, 0.0])
+    assert credited(e)[0] == 0.5 and credited(e, "trajectory") == [0.5] * 3
+
+
+def test_a_turn_without_checklist_items_is_credited_with_what_came_after_it():
+    assert credited(judged_turns((0, 2), (1.0, 0.5), 0.5)) == pytest.approx([0.5, 0.5 / 3, 0.5 / 3])
+
+
+def test_nothing_earned_is_nothing_to_go_and_unscored_stays_unscored():
+    assert credited(judged_turns((0, 1), (0.0, 0.0), 0.0)) == [0.0] * 3
+    assert credited(judged_turns((0,), (), None)) == [None] * 3
+    assert (
+        credited(judged_turns((0,), (), 0.0, unscored_reason="judge_failed")) == [0.0] * 3
+    )  # unscored: zero
+
+
+def test_credit_that_cannot_be_dealt_to_turns_is_an_error():
+    with pytest.raises(ValueError, match="2 turn rewards, verdicts on 1 turns"):
+        rows_from_episode(judged_turns((0,), (1.0, 1.0), 1.0), Method(credit="reward_to_go"))
+
+
+def test_turns_of_reward_to_go_have_baselines_of_their_own():
+    a = judged_turns((0, 1, 2), (1.0, 1.0, 1.0), 1.0)
+    b = replace(judged_turns((0, 1, 2), (1.0, 0.0, 0.5), 0.5), id="f")
+    rows = rows_from_episode(a, Method(credit="reward_to_go")) + rows_from_episode(
+        b, Method(credit="reward_to_go")
+    )
+    done, found = advantages(rows, Method(credit="reward_to_go"))
+    seen = {(r.episode_id, r.turn): r.advantage for r in done}
+    expected = {("e", 0): 0.25, ("e", 1): 0.25, ("e", 2): 1 / 12}
+    expected |= {("f", t): -v for (_, t), v in expected.items()}
+    assert seen == pytest.approx(expected) and found.groups == 6 and found.lone == 0
+
+
 # --- metrics --------------------------------------------------------------------------------------------------
 
 

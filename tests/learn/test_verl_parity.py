@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from envace.learn.advantage import role_advantages
+from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, row_weights
+from envace.method import Method
+from envace.types import Role, Row, replace
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +65,117 @@ def test_the_trajectory_baseline_is_stock_grpo_over_one_row_an_episode(core, see
     np.testing.assert_allclose(ours, stock_E[:, 0][episode_R[act]], atol=1e-6)
 
 
-@pytest.mark.parametrize("scheme", ["generation", "token"])
+# --- loss weights ---------------------------------------------------------------------------------------------
+
+VERLS_OWN = {"generation": "seq-mean-token-mean", "token": "token-mean"}
+
+
+@pytest.mark.parametrize("scheme", VERLS_OWN)
 def test_weights_give_the_objective_of_the_verl_mode_they_name(core, scheme):
     import torch
 
     rng = np.random.default_rng(3)
     lengths = np.array([1, 5, 0, 9, 3])  # one padding row
     mask, loss = np.arange(9) < lengths[:, None], rng.normal(size=(5, 9))
-    theirs = core.agg_loss(torch.tensor(loss), torch.tensor(mask).double(), LOSS_AGG_MODE[scheme])
+    theirs = core.agg_loss(torch.tensor(loss), torch.tensor(mask).double(), VERLS_OWN[scheme])
     ours = (row_weights(lengths, scheme)[:, None] * loss * mask).sum()
     assert ours == pytest.approx(float(theirs), rel=1e-6)
+
+
+def scripted(seed: int) -> list[Row]:
+    """Rows of 5 episodes of growing ACT streams and rehearsals, with advantages of both signs."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for episode in range(5):
+        prompt = (1, 2)
+        for turn in range(int(rng.integers(1, 4))):
+            for role in (Role.ACT, Role.REHEARSE):
+                out = tuple(int(i) for i in rng.integers(3, 99, int(rng.integers(1, 5))))
+                rows.append(Row(
+                    prompt_ids=prompt if role is Role.ACT else (7,), response_ids=out, loss_mask=(1,) * len(out),
+                    logprobs=(), role=role, group_id="g", episode_id=str(episode), turn=turn, reward=0.0,
+                    advantage=float(rng.normal()),
+                ))  # fmt: skip
+                prompt = prompt + out + (5,) * turn if role is Role.ACT else prompt
+    return rows
+
+
+def in_streams(rows, how, padding=0):
+    """(rows, spans, masks) of the batch, rows with their advantages."""
+    streams = [
+        s
+        for e in {r.episode_id: 0 for r in rows}
+        for s in streams_of([r for r in rows if r.episode_id == e], how)
+    ]
+    masks = [np.array(s.loss_mask) for s in streams] + [np.zeros(3, int)] * padding
+    records = [record(s) for s in streams] + [record(streams[0])] * padding
+    light, spans = rows_of_streams(records, masks, [True] * len(streams) + [False] * padding)
+    known = {(r.episode_id, r.role, r.turn): r.advantage for r in rows}
+    return [replace(r, advantage=known[r.episode_id, r.role, r.turn]) for r in light], spans, masks
+
+
+def verl_loss(core, values, masks, mode: str, order=None, cut: int = 99):
+    """verl's clipped loss over micro-batches of `cut` streams, and the gradient at each token's log-probability,
+    sorted: merging moves tokens, but changes no gradient."""
+    import torch
+    from verl.workers.config import FSDPActorConfig
+
+    config = FSDPActorConfig(
+        strategy="fsdp2", rollout_n=1, ppo_mini_batch_size=3, ppo_micro_batch_size_per_gpu=1, use_dynamic_bsz=True
+    )  # fmt: skip
+    config.global_batch_info.update(
+        dp_size=1, batch_num_tokens=sum(int(m.sum()) for m in masks), global_batch_size=sum(int(m.any()) for m in masks)
+    )  # fmt: skip
+    order, width = order or list(range(len(masks))), max(map(len, masks))
+
+    def padded(rows):
+        return torch.tensor(np.stack([np.pad(r.astype(np.float64), (0, width - len(r))) for r in rows]))
+
+    total, gradients = 0.0, []
+    for at in range(0, len(order), cut):
+        part = order[at : at + cut]
+        value, mask = padded([values[s] for s in part]), padded([masks[s] for s in part])
+        logp = torch.zeros_like(mask, requires_grad=True)
+        old = torch.full_like(mask, -0.3)  # the ratio is 1.35: clipped above 1.2 for positive advantages
+        loss, _ = core.compute_policy_loss_vanilla(old, logp, value, mask, mode, config)
+        loss.backward()
+        total += float(loss.detach())
+        gradients.append(logp.grad[mask.bool()])
+    return total, np.sort(torch.cat(gradients).numpy())
+
+
+def same(ours, theirs):
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-7, abs=1e-12)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("how, padding, cut", [("generation", 0, 99), ("merged", 0, 99), ("merged", 3, 2)])
+@pytest.mark.parametrize("scheme", VERLS_OWN)
+def test_the_clipped_loss_is_that_of_verls_own_mode_on_one_row_a_generation(core, scheme, how, padding, cut):
+    rows, _, masks = in_streams(scripted(1), "generation")
+    theirs = verl_loss(core, [r.advantage * m for r, m in zip(rows, masks)], masks, VERLS_OWN[scheme])
+    rows, spans, masks = in_streams(scripted(1), how, padding)
+    values = token_advantages(rows, spans, masks, Method(loss_weight=scheme, rows=how))
+    order = list(np.random.default_rng(5).permutation(len(masks)))
+    same(verl_loss(core, values, masks, LOSS_AGG_MODE[scheme], order, cut), theirs)
+
+
+@pytest.mark.parametrize("how", ["generation", "merged"])
+@pytest.mark.parametrize("roles", [(1.0, 1.0), (1.0, 0.25), (0.0, 2.0)])
+@pytest.mark.parametrize("scheme", ["generation", "token", "episode"])
+def test_every_weighting_is_a_plain_sum_of_token_losses_under_explicit_weights(core, scheme, roles, how):
+    rows, _, masks = in_streams(scripted(2), "generation")
+    weight_R = row_weights(
+        [m.sum() for m in masks],
+        scheme,
+        role_weight_R=[roles[r.role is Role.REHEARSE] for r in rows],
+        episode_R=[r.episode_id for r in rows],
+    )
+    plain = [r.advantage * w * m for r, w, m in zip(rows, weight_R, masks)]
+    theirs = verl_loss(core, plain, masks, "token-sum")
+    rows, spans, masks = in_streams(scripted(2), how, padding=1)
+    values = token_advantages(rows, spans, masks, Method(loss_weight=scheme, role_weights=roles, rows=how))
+    same(verl_loss(core, values, masks, LOSS_AGG_MODE[scheme], cut=3), theirs)
 
 
 def test_the_benchmark_compares_functions_that_agree(core):

@@ -1,0 +1,72 @@
+"""The running mean of rewards that `baseline: shrinkage` draws towards.
+
+Flows in: the rows of a step and the state after the step before. Flows out: what each row's baseline is drawn to, and
+the state after this step, one small JSON file a step in the run's work folder.
+Invariant: the state a step reads holds earlier steps only, so a row's baseline never knows its own reward beyond its
+group; the state after step n is a function of the rewards of steps 1 to n, so a run resumed from any checkpoint
+reads what the unbroken run read.
+
+A mean is kept for each role and observation source: ACT before a world and ACT before a rehearsal earn differently.
+The source is the one the method names, known before anything is played: a baseline that depended on what happened in
+an episode would be no baseline. Under `credit: reward_to_go` each turn has a mean of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from envace.method import Method
+from envace.types import Row
+
+Means = Mapping[str, float]  # "act/rehearse" -> mean reward; "act/rehearse/1" for a turn
+
+
+def mean_key(row: Row, method: Method) -> str:
+    """Which mean a row belongs to: `act/rehearse`, or `act/rehearse/1` when turns are credited apart."""
+    turn = f"/{row.turn}" if method.credit == "reward_to_go" else ""
+    return f"{row.role.value}/{method.source}{turn}"
+
+
+def priors(rows: Sequence[Row], means: Means, method: Method) -> np.ndarray:
+    """[R] what each row's baseline is drawn to; NaN where no earlier step saw any."""
+    return np.array([means.get(mean_key(row, method), np.nan) for row in rows], np.float64)
+
+
+def updated(means: Means, rows: Sequence[Row], method: Method) -> dict[str, float]:
+    """The means after a step: memory * old + (1 - memory) * the step's mean over trajectories.
+
+    Only scored rows with a trained token count. A mean the step says nothing of stays; a new one is the step's.
+    """
+    earned: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.reward is not None and 1 in row.loss_mask:
+            earned[mean_key(row, method)][row.episode_id].append(row.reward)
+    after = dict(means)
+    for key, episodes in earned.items():
+        now = float(np.mean([np.mean(rewards) for rewards in episodes.values()]))
+        after[key] = method.shrink_memory * means.get(key, now) + (1 - method.shrink_memory) * now
+    return after
+
+
+def read_means(work: Path, step: int) -> dict[str, float]:
+    """The state after `step`; empty before the first one. Raises FileNotFoundError when a step left none."""
+    return json.loads(_file(work, step).read_text(encoding="utf-8")) if step > 0 else {}
+
+
+def write_means(work: Path, step: int, means: Means) -> None:
+    """Store the state after `step`, whole or not at all."""
+    path = _file(work, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(dict(means), sort_keys=True), encoding="utf-8")
+    os.replace(part, path)
+
+
+def _file(work: Path, step: int) -> Path:
+    return work / "running" / f"{step}.json"
