@@ -1,0 +1,161 @@
+"""Whether a chat template only ever appends, and what new messages add to a chat.
+
+Flows in: a renderer. Flows out: its `Shape`, found by rendering probe dialogues; and `suffix`, the ids that new
+messages put behind an assistant message.
+Invariant: a kind of step is called appending only when, in every probe, the full render of the longer chat begins with
+the render of the shorter one and ends with the suffix; every other kind has a named reason.
+
+Qwen3's template drops the thoughts of earlier turns as soon as the user speaks again, and with thinking switched off
+its history leaves out the empty thought that its prompts end with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from weakref import WeakKeyDictionary
+
+from jinja2 import TemplateError
+
+from envace.chat.probes import TOOL, probe_dialogues, prompts_in
+from envace.chat.renderer import Renderer
+from envace.types import Message, ToolCall
+
+
+class Restart(StrEnum):
+    """Why the next prompt does not continue the ids before it, so that a new row begins."""
+
+    THOUGHTS_DROPPED = "thoughts_dropped"  # the template leaves thoughts of the row out of history
+    OPENING_DROPPED = "opening_dropped"  # history leaves out words the prompt ended with (an empty thought)
+    HISTORY_REWRITTEN = "history_rewritten"  # the template changes something else of what came before
+    UNPROBED = "unprobed"  # the template refuses a probe dialogue, so nothing is known about it
+    FOREIGN_END = "foreign_end"  # the turn was closed by another token than the template writes
+    CONTROL_SAMPLED = "control_sampled"  # a control token inside the generation; history shows it as text
+    IDS_HIDDEN = "ids_hidden"  # the policy told no ids
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One kind of step. `reason` is None when it appends.
+
+    `trim`: with OPENING_DROPPED, how many ids at the end of a prompt history leaves out; None when cutting them is
+    not enough.
+    """
+
+    reason: Restart | None = None
+    trim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the probes found, one `Fit` a kind of step."""
+
+    tool: Fit  # tool results, no thought in the row so far
+    tool_thought: Fit  # tool results, after a thought
+    user: Fit  # a later user turn, no thought in the row so far
+    user_thought: Fit
+    ends: int  # end tokens up to and with the assistant message that `suffix` builds on
+    control_ids: frozenset[int]  # ids that no text of a message can become
+
+    def fit(self, kind: str, thought: bool) -> Fit:
+        """kind: tool | user."""
+        return getattr(self, f"{kind}_thought" if thought else kind)
+
+
+_ASK = Message(role="user", content="a")
+_found: WeakKeyDictionary[object, dict[object, Shape]] = WeakKeyDictionary()
+
+
+def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
+    """Ids behind the end token of an assistant message when `new` follows it, up to the next generation prompt.
+
+    Only `new` and a stub of a few tokens are rendered; `ends` is `Shape.ends`. No token reaches across a control
+    token, so cutting there gives the ids a full render has.
+    """
+    ids, at = renderer.render([_ASK, _stub(new), *new]), -1
+    for _ in range(ends):
+        at = ids.index(renderer.end_id, at + 1)
+    return ids[at + 1 :]
+
+
+def shape_of(renderer: Renderer) -> Shape:
+    """The shape of a renderer's template, found once for a tokenizer, template and thinking switch (tenths of a second)."""
+    tokenizer = getattr(renderer, "tokenizer", renderer)
+    key = (str(getattr(tokenizer, "chat_template", "")), getattr(renderer, "enable_thinking", None))
+    known = _found.setdefault(tokenizer, {})
+    if key not in known:
+        known[key] = _detect(renderer)
+    return known[key]
+
+
+def _detect(renderer: Renderer) -> Shape:
+    ends = renderer.render([_ASK, _stub(())]).count(renderer.end_id)
+    try:
+        fits = _fits(renderer, ends)
+    except (TemplateError, TypeError):
+        fits = [Fit(Restart.UNPROBED)] * 4
+    return Shape(*fits, ends, _control_ids(renderer))
+
+
+def _fits(renderer: Renderer, ends: int) -> list[Fit]:
+    """In the order of `Shape`: tool results, the same after a thought, a user turn, the same after a thought."""
+    found: dict[tuple[str, bool], list[Fit]] = {}
+    for chat in probe_dialogues():
+        prompts = prompts_in(chat)
+        for n, m in zip(prompts, prompts[1:]):
+            kind, thought = chat[n + 1].role, any(message.thinking for message in chat[:m])
+            found.setdefault((kind, thought), []).append(_fit(renderer, ends, chat[:m], n))
+    return [_together(found[kind, thought]) for kind in ("tool", "user") for thought in (False, True)]
+
+
+def _fit(renderer: Renderer, ends: int, chat: Sequence[Message], n: int) -> Fit:
+    """How the prompt of `chat` continues the prompt of chat[:n]; chat[n] is the assistant message between."""
+    before, after = renderer.render(chat[:n], [TOOL]), renderer.render(chat, [TOOL])
+    if _lost_thought(renderer.decode(before), renderer.decode(after), chat[: n + 1]):
+        return Fit(Restart.THOUGHTS_DROPPED)
+    tail = [renderer.end_id, *suffix(renderer, ends, chat[n + 1 :])]
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after)))
+    said = after[same : len(after) - len(tail)]
+    if after[-len(tail) :] != tail or renderer.end_id in (*before[same:], *said):
+        return Fit(Restart.HISTORY_REWRITTEN)
+    if same == len(before):
+        return Fit()
+    # A thought that history still opens, in other words, is more than the cut can undo.
+    whole = "</think>" not in renderer.decode(said)
+    return Fit(Restart.OPENING_DROPPED, len(before) - same if whole else None)
+
+
+def _lost_thought(before: str, after: str, chat: Sequence[Message]) -> bool:
+    """Whether a thought that was shown, or the newest one, is not shown any more."""
+    *old, newest = (m.thinking for m in chat)
+    return newest not in after or any(t in before and t not in after for t in old)
+
+
+def _together(fits: Sequence[Fit]) -> Fit:
+    """One fit for all steps of a kind: the first that does not append; a trim only when all agree on it."""
+    broken = [fit for fit in fits if fit.reason]
+    if not broken:
+        return Fit()
+    return broken[0] if len(set(fits)) == 1 else Fit(broken[0].reason)
+
+
+def _stub(new: Sequence[Message]) -> Message:
+    """The assistant message before `new`: one call for each result."""
+    calls = tuple(ToolCall(name=m.name or "look", arguments={}) for m in new if m.role == "tool")
+    return Message(role="assistant", content="" if calls else "b", calls=calls)
+
+
+def _control_ids(renderer: Renderer) -> frozenset[int]:
+    """End tokens, and special tokens that a message's text does not become however it spells them."""
+    tokenizer = getattr(renderer, "tokenizer", None)
+    if tokenizer is None:  # such a renderer opens every prompt with its one other control id
+        return renderer.end_ids | {renderer.render([])[0]}
+    special = {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+    usual = renderer.render([_ASK])
+
+    def spelled(text: str) -> list[int]:
+        return renderer.render([Message(role="user", content=text)])
+
+    return renderer.end_ids | {i for i, t in special.items() if spelled(t).count(i) <= usual.count(i)}
