@@ -6,7 +6,8 @@ Invariant: a checkpoint counts only when verl finished writing it, which its `WH
 left half-written is removed before the next start and never resumed from.
 
 State a resumed run needs: weights, optimizer and scheduler, the RNG of every rank (all in the shard files).
-Prompt order and sampling seeds are functions of seed and step; the baselines of this method hold no state.
+Prompt order and sampling seeds are functions of seed and step; the one baseline that remembers (shrinkage) keeps a file
+a step of its own (`envace/learn/running.py`).
 """
 
 from __future__ import annotations
