@@ -8,12 +8,12 @@ from envace.params import split_run
 from flows._entry import Run, stage
 
 
-@stage("export", policy=lambda params, name: name)
-def export(run: Run, name: str) -> None:
-    """Export trained weights; NAME is <arm>-<seed>."""
+@stage("export", policy=lambda params, training: training)
+def export(run: Run, training: str) -> None:
+    """Export trained weights; TRAINING is <arm>-<seed>."""
     from tasks.training import export_weights, record_model
 
-    ref = export_weights(run, *split_run(name))
+    ref = export_weights(run, *split_run(training))
     record_model(run, ref)
 
 

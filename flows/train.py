@@ -12,13 +12,13 @@ from flows._entry import Run, stage
 @stage(
     "train", sections=("method", "train", "rollout", "judge", "engine"), policy=lambda params, **_: "start"
 )
-def train(run: Run, name: str) -> None:
-    """Train one arm with one seed; NAME is <arm>-<seed>."""
+def train(run: Run, training: str) -> None:
+    """Train one arm with one seed; TRAINING is <arm>-<seed>."""
     from tasks.data import note_rows
     from tasks.training import run_training, write_training
 
     note_rows(run, "train")
-    arm, seed = split_run(name)
+    arm, seed = split_run(training)
     result = run_training(run, arm, seed)
     write_training(run, arm, seed, result)
 

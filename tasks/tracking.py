@@ -142,7 +142,7 @@ def stage_run(
 
 def stage_params(params: Params, sections: tuple[str, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
     everything, more = to_dict(params), {}
-    if run := arguments.get("name"):  # one training: charts group by its parts
+    if run := arguments.get("training"):  # one training: charts group by its parts
         more = dict(zip(("arm", "seed"), split_run(run)))
     flat = flatten({s: everything[s] for s in sections})
     if "train" in sections:

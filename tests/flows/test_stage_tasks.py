@@ -139,3 +139,10 @@ def test_the_parent_is_told_every_score_on_disk(run):
 def test_parent_parameters_hold_the_learning_rate_in_readable_units():
     flat = tracking.parent_params(parse({"train": {"lr": "1e-6"}}))
     assert flat["train.lr"] == 1e-6 and flat["train.lr_e-6"] == 1.0
+
+
+def test_a_training_is_logged_by_its_arm_and_seed_and_another_stages_argument_is_left_alone():
+    params = parse({"train": {"runs": ["no_grounding-2"]}, "arms": {"no_grounding": {"grounding": "drop"}}})
+    logged = tracking.stage_params(params, ("method",), {"training": "no_grounding-2"})
+    assert (logged["arm"], logged["seed"], logged["method.grounding"]) == ("no_grounding", 2, "drop")
+    assert tracking.stage_params(params, (), {"name": "a"}) == {"name": "a"}
