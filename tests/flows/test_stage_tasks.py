@@ -142,7 +142,9 @@ def test_parent_parameters_hold_the_learning_rate_in_readable_units():
 
 
 def test_a_training_is_logged_by_its_arm_and_seed_and_another_stages_argument_is_left_alone():
-    params = parse({"train": {"runs": ["no_grounding-2"]}, "arms": {"no_grounding": {"grounding": "drop"}}})
+    params = parse(
+        {"train": {"runs": ["envace-1", "no_grounding-2"]}, "arms": {"no_grounding": {"grounding": "drop"}}}
+    )
     logged = tracking.stage_params(params, ("method",), {"training": "no_grounding-2"})
     assert (logged["arm"], logged["seed"], logged["method.grounding"]) == ("no_grounding", 2, "drop")
     assert tracking.stage_params(params, (), {"name": "a"}) == {"name": "a"}
