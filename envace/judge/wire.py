@@ -90,8 +90,8 @@ async def _content(response: aiohttp.ClientResponse) -> bytes:
     return bytes(content)
 
 
-def retry_after(value: str | None) -> float:
-    """Seconds a Retry-After header asks for, at most two minutes; 0 where it says nothing readable."""
+def retry_after(value: str | None, longest_s: float = LONGEST_RETRY_AFTER_S) -> float:
+    """Seconds a Retry-After header asks for, at most `longest_s`; 0 where it says nothing readable."""
     try:
         seconds = float(value or 0)
     except ValueError:
@@ -99,7 +99,7 @@ def retry_after(value: str | None) -> float:
             seconds = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return 0.0
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if seconds == seconds else 0.0
+    return min(max(seconds, 0.0), longest_s) if seconds == seconds else 0.0
 
 
 def _proxy(url: str) -> str | None:

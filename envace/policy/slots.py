@@ -112,10 +112,9 @@ class Slots:
         for prompt in prompts:
             source, shared = self._longest_prefix(np.asarray(prompt[:-1]))
             self.used[source] = self._tick()
-            row = self._free_row(source)
+            row, moved_to = self.live, self._free_row()
             if shared:
-                source = self.moved.get(source, source)
-                self._copy(source, row, shared)
+                self._copy(moved_to if source == row else source, row, shared)
             self.tokens[row, : len(prompt)] = prompt
             self.tokens[row, len(prompt) :] = NOTHING
             self.length[row] = shared
@@ -145,18 +144,17 @@ class Slots:
         best = int(shared.argmax())
         return best, int(shared[best])
 
-    def _free_row(self, wanted: int) -> int:
-        """Row `live`, emptied: what it holds moves to where the kept row lies that was of no use for longest."""
+    def _free_row(self) -> int:
+        """Empty row `live`: what it holds moves to where the kept row lies that was of no use for longest. Returns
+        that row."""
         row = self.live
-        self.moved = {}
         kept = np.arange(row, self.rows)
         victim = int(kept[self.used[kept].argmin()])
         if victim != row and self.length[row]:
             self._copy(row, victim, int(self.length[row]))
             self.tokens[victim], self.length[victim] = self.tokens[row], self.length[row]
             self.used[victim] = self.used[row]
-            self.moved = {row: victim}
-        return row
+        return victim
 
     def _copy(self, source: int, target: int, width: int) -> None:
         for block in (b for layer in self.blocks for b in layer):

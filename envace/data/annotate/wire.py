@@ -7,17 +7,17 @@ server stated, or None.
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
-import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from envace.data import jsontext
+from envace.judge import wire
 from envace.types import JSON
 
-LONGEST_RETRY_AFTER_S = 900.0
+retry_after = partial(wire.retry_after, longest_s=900.0)  # a batch has more patience than a judge
 
 
 class CallFault(Exception):
@@ -109,18 +109,6 @@ def error_code(content: bytes) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
     return next((n for n in names if isinstance(n, str) and re.fullmatch(r"[a-z_]{3,40}", n)), "")
-
-
-def retry_after(value: str | None) -> float:
-    """Seconds a Retry-After header asks for, at most a quarter of an hour; 0 where it says nothing readable."""
-    try:
-        seconds = float(value or 0)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return 0.0
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S) if seconds == seconds else 0.0
 
 
 def strict_json(text: str) -> JSON:
