@@ -80,7 +80,8 @@ def test_broken_connections_are_taken_up_behind_the_last_byte(store, tmp_path, r
     fetched = fetch(given(), tmp_path / "f", say=quiet)
     assert bytes_of(fetched) == {"b.parquet": BIG} and not relay.breaks
     first, second = relay.ranges()
-    assert 0 < first <= 9 * MB and first < second <= first + 2 * MB
+    assert 0 < first <= 9 * MB and first <= second <= first + 2 * MB
+    assert resets or first < second  # a reset may discard all that the receiver had not read yet
 
 
 def test_a_store_that_stays_broken_is_one_sentence_and_nothing_is_lost(store, tmp_path, monkeypatch):
