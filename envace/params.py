@@ -41,7 +41,8 @@ CountOrZero = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 Positive = Annotated[float, Range(1e-12)]
 Port = Annotated[int, Range(1024, 65535)]
-Benchmark = Literal["desk", "desk-unseen", "files", "bfcl", "tau2", "vita", "finmcp"]
+Benchmark = Literal["desk", "desk-unseen", "files"]  # played in this process; harnesses are under `bench`
+Harness = Literal["bfcl", "tau2", "vita", "finmcp"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +198,17 @@ class EngineParams:
 @dataclass(frozen=True, kw_only=True)
 class EvalParams:
     policies: tuple[str, ...] = ("start", "envace-1")
-    benchmarks: tuple[Benchmark, ...] = ("desk",)
+    benchmarks: Annotated[tuple[Benchmark, ...], MAY_BE_EMPTY] = ("desk",)
     trials: Count = 4
     temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
     limit: CountOrZero = 0  # tasks, chosen by hash; 0 is all
     min_complete: Share = 1.0  # below this share of planned samples no headline is given
     seed: int = 11
+
+    @property
+    def first(self) -> str:
+        """The benchmark of the headline; empty when none is played."""
+        return self.benchmarks[0] if self.benchmarks else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +236,52 @@ class FidelityParams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleParams:
+    """An OpenAI-compatible server that plays a part in a benchmark; an empty address leaves the part out."""
+
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""  # variable that holds the key
+    context: Count = 32768
+    temperature: Annotated[float, Range(0.0, 5.0)] = 0.0
+    max_tokens: Count = 4096
+    extra_body: dict[str, Any] = field(default_factory=dict)  # sent with every request
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineParams:
+    """A policy to compare with: weights on the hub at a revision, or a server."""
+
+    uri: str = ""  # hub id
+    revision: str = ""  # 40-digit commit
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""
+    context: Count = 32768
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchParams:
+    """Upstream benchmarks, each in its own harness: `policies` x `benchmarks` (docs/evaluation.md)."""
+
+    policies: Annotated[tuple[str, ...], MAY_BE_EMPTY] = ()  # of models/ or of `baselines`
+    benchmarks: Annotated[tuple[Harness, ...], MAY_BE_EMPTY] = ()
+    baselines: dict[str, BaselineParams] = field(default_factory=dict)
+    trials: Count = 1
+    limit: CountOrZero = 0  # tasks of each subset, chosen by hash; 0 is all
+    seed: CountOrZero = 300
+    temperature: Annotated[float, Range(0.0, 5.0)] = 0.0
+    max_tokens: Count = 4096
+    thinking: bool = False
+    concurrency: Count = 8
+    deadline_s: Positive = 14400.0  # of one process of a harness
+    min_complete: Share = 1.0
+    user: RoleParams = RoleParams()
+    judge: RoleParams = RoleParams()
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # benchmark: what its adapter takes
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportParams:
     bootstrap: Annotated[int, Range(100, 1_000_000)] = 2000
     title: str = "EnvACE"
@@ -248,6 +300,8 @@ class PrefectParams:
 class MlflowParams:
     port: Port = 5000
     experiment: str = "envace"
+    traces: CountOrZero = 16  # episodes of a stage shown as traces, whole groups by hash
+    failed_traces: CountOrZero = 64  # and at most so many that failed; the rest is counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +321,7 @@ class Params:
     eval: EvalParams = EvalParams()
     tts: TTSParams = TTSParams()
     fidelity: FidelityParams = FidelityParams()
+    bench: BenchParams = BenchParams()
     report: ReportParams = ReportParams()
     prefect: PrefectParams = PrefectParams()
     mlflow: MlflowParams = MlflowParams()
@@ -291,6 +346,7 @@ def split_run(name: str) -> tuple[str, int]:
 # --- reading ------------------------------------------------------------------------------------------------
 
 CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # module:Class
+BASELINE = re.compile(r"[A-Za-z0-9][\w.-]*", re.A)
 RUN = re.compile(r"[A-Za-z]\w*-(0|[1-9]\d*)", re.A)  # arm-seed
 TTS_POINT = re.compile(r"plain-0|(parallel|sequential)-([1-9]|[1-5]\d|6[0-4])")
 NUMBER = re.compile(
@@ -350,12 +406,14 @@ def _cross_check(p: Params, where: str) -> None:
         ("eval.policies", p.eval.policies),
         ("tts.policy", (p.tts.policy,)),
         ("fidelity.policies", p.fidelity.policies),
+        ("bench.policies", tuple(n for n in p.bench.policies if n not in p.bench.baselines)),
     ):
         for name in names:
             if name not in known:
                 raise ParamsError(
                     f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{_nearest(name, known)}"
                 )
+    _check_bench(p, where, known)
     for point in p.tts.points:
         if not TTS_POINT.fullmatch(point):
             raise ParamsError(
@@ -397,6 +455,35 @@ def _cross_check(p: Params, where: str) -> None:
         raise ParamsError(
             f"{where}: data.revision must be a 40-digit commit for data.source 'hub', not {p.data.revision!r}"
         )
+
+
+def _check_bench(p: Params, where: str, made: list[str]) -> None:
+    for name, base in p.bench.baselines.items():
+        if name in made or not BASELINE.fullmatch(name):
+            cause = "is made by another stage" if name in made else "must be letters, digits, dots, - and _"
+            raise ParamsError(f"{where}: bench.baselines.{name}: the name {cause}")
+        if bool(base.uri) == bool(base.base_url):
+            raise ParamsError(
+                f"{where}: bench.baselines.{name} needs either uri (hub id) or base_url (a server)"
+            )
+        if base.uri and not re.fullmatch(r"[0-9a-f]{40}", base.revision):
+            raise ParamsError(
+                f"{where}: bench.baselines.{name}.revision must be a 40-digit commit, not {base.revision!r}"
+            )
+        if base.base_url and not base.model:
+            raise ParamsError(
+                f"{where}: bench.baselines.{name}.model is empty; name the model the server offers"
+            )
+    if bool(p.bench.policies) != bool(p.bench.benchmarks):
+        lacking = "benchmarks" if p.bench.policies else "policies"
+        raise ParamsError(f"{where}: bench.{lacking} is empty; name at least one, or empty both lists")
+    for key, users in (("user", ("tau2", "vita")), ("judge", ("vita",))):
+        needs = [b for b in users if b in p.bench.benchmarks]
+        role = getattr(p.bench, key)
+        if needs and not (role.base_url and role.model):
+            raise ParamsError(
+                f"{where}: bench.{key}.base_url and .model must name a server: {needs[0]} needs one as its {key}"
+            )
 
 
 def _record(cls: type, data: Any, prefix: str, where: str) -> Any:

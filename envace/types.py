@@ -196,8 +196,20 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What the other way of asking answered. It stands beside a verdict and never changes it."""
+
+    answer: Answer
+    cost_tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A judge's answer to one item; an unscored one says why and is never counted as a no."""
+    """A judge's answer to one item; an unscored one says why and is never counted as a no.
+
+    What a turn has cost is split over its verdicts: one share says little, the sum is exact.
+    """
 
     item_id: str
     turn: int
@@ -205,6 +217,14 @@ class Verdict:
     reason: str = ""  # for unscored: rule_missing | judge_timeout | judge_unreachable | judge_malformed | ...
     cost_tokens: int = 0
     seconds: float = 0.0
+    cost: float = 0.0  # of those tokens, at judge.price_in and judge.price_out
+    cached: bool = False  # kept from an earlier question; nobody was asked
+    step: int | None = None  # judge.mode step_item: the first step of the turn, from 0, for which it held
+    endpoint: str = ""  # host and port of who answered
+    requests: int = 0
+    retries: int = 0  # of the requests, those after a question's first
+    faults: dict[str, int] = field(default_factory=dict)  # attempts without a usable answer, by reason
+    audit: Audit | None = None  # judge.audit: of a turn in the sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +274,7 @@ class Row:
 class PolicyRef:
     """Where a policy's weights are, and which they are. Stands as card.json beside exported weights."""
 
-    kind: str  # tiny | hub | local | trained
+    kind: str  # tiny | hub | local | trained | endpoint
     uri: str  # folder relative to the project, or hub id
     revision: str = ""
     hash: str = ""  # sha256 over the weight files
@@ -271,6 +291,7 @@ class Endpoint:
     key_env: str = ""
     context: int = 32768
     sampling: Sampling = Sampling()
+    extra_body: dict[str, JSON] = field(default_factory=dict)  # {"chat_template_kwargs": {...}}, sent with every request
 
 
 class SampleStatus(StrEnum):

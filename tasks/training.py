@@ -21,7 +21,7 @@ from envace.errors import DataError, EnvironmentUnready, UserError
 from envace.params import SFT
 from envace.types import PolicyRef
 from tasks.files import check_writable, publish, writable, write_csv, write_json
-from tasks.tracking import lineage_of_model
+from tasks.tracking import lineage_of_model, trace_training
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
 
@@ -125,6 +125,21 @@ def _card(run: Any, folder: Path, out: Path, kind: str, origin: str) -> PolicyRe
     return write_card(folder, ref)
 
 
+@task(cache_policy=NO_CACHE)
+def write_baseline(run: Any, name: str, out: Path) -> PolicyRef:
+    """The card of `bench.baselines.<name>`: a hub model at its commit, or a server and the model it offers."""
+    from envace.policy.card import write_pointer
+
+    base = run.params.bench.baselines[name]
+    ref = PolicyRef(kind="hub", uri=base.uri, revision=base.revision, name=name)
+    if base.base_url:
+        ref = PolicyRef(kind="endpoint", uri=run.redactor.text(base.base_url), revision=base.model, name=name)
+    with publish(out) as scratch:
+        ref = write_pointer(scratch, ref)
+    run.say(f"baseline {name}: {ref.uri} {ref.revision}")
+    return ref
+
+
 def _link_or_copy(source: Path, target: Path) -> None:
     """A hard link costs no space; another file system gets a copy."""
     try:
@@ -162,10 +177,14 @@ def run_training(run: Any, arm: str, seed: int, trainer: Callable[..., Any] | No
     run.log.tags({"envace.attempt": attempt, "envace.work": work.name})
     env = {"MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID": run.log.run_id}
     show = ProgressView(run, f"train-{arm}-{seed}")
-    result = trainer(
-        run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
-        work=work, on_progress=show, env=env,
-    )  # fmt: skip
+    try:
+        result = trainer(
+            run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
+            work=work, on_progress=show, env=env,
+        )  # fmt: skip
+    except UserError:  # what its last steps looked like
+        trace_training(run, work, f"{arm}-{seed}")
+        raise
     run.log.tags({"envace.resumed_from": result.resumed_from, "envace.trained": str(result.ran).lower()})
     if not result.ran:
         run.say(f"already trained to step {result.steps}")
@@ -233,6 +252,7 @@ def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]
         write_csv(scratch / "curve.csv", steps, CURVE)
         info = training_info(arm, seed, result, steps, work)
         write_json(scratch / "train.json", info)
+    trace_training(run, work, f"{arm}-{seed}", result.steps)
     if not result.ran:  # the attempt that trained has them; this run shows them too
         for step in steps:
             run.metrics({k: v for k, v in step.items() if k != "step"}, step["step"])

@@ -33,7 +33,17 @@ def weights_hash(folder: str | Path) -> str:
 
 def write_card(folder: str | Path, ref: PolicyRef) -> PolicyRef:
     """Write card.json with the hash of the weights that lie there; returns the ref as written."""
-    ref = replace(ref, hash=weights_hash(folder))
+    return _write(folder, replace(ref, hash=weights_hash(folder)))
+
+
+def write_pointer(folder: str | Path, ref: PolicyRef) -> PolicyRef:
+    """A card for weights that lie elsewhere: on the hub at a commit, or behind a server."""
+    return _write(
+        folder, replace(ref, hash=hashlib.sha256(f"{ref.kind} {ref.uri} {ref.revision}".encode()).hexdigest())
+    )
+
+
+def _write(folder: str | Path, ref: PolicyRef) -> PolicyRef:
     half = Path(folder) / f".{NAME}.part"
     half.write_text(json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(half, Path(folder) / NAME)

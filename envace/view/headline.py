@@ -25,7 +25,7 @@ class Tile:
 
 def tiles(results: Results, params: Params) -> list[Tile]:
     """The few numbers to look at first; those that were not measured are not there."""
-    first, arm = params.eval.benchmarks[0], arm_of(trained_name(params))
+    first, arm = params.eval.first, arm_of(trained_name(params))
     start = find_eval(results, START, first)
     found = [
         _score(f"{first}, before", [start] if start else [], params),

@@ -28,12 +28,13 @@ def load_results(root: Path, params: Params) -> Results:
     results = Results(
         manifest=manifest,
         staged=read_staged(manifest, reader.problems) if manifest else None,
-        cards=_cards(reader, list(dict.fromkeys(["start", *runs, *params.eval.policies]))),
+        cards=_cards(reader, list(dict.fromkeys(["start", *runs, *params.eval.policies, *params.bench.policies]))),
         train=tuple(_train(reader, name) for name in runs),
         evals=tuple(
             _eval(reader, params, p, b) for p in params.eval.policies for b in params.eval.benchmarks
         ),
         tts=tuple(_tts(reader, params.tts.policy, point) for point in params.tts.points),
+        bench=tuple(_bench(reader, p, b) for p in params.bench.policies for b in params.bench.benchmarks),
         fidelity=tuple(_fidelity(reader, p) for p in params.fidelity.policies),
         tasks={t.id: t for split in tasks.values() for t in split},
         example=_example(tasks.get("held", [])),
@@ -132,13 +133,20 @@ def _eval(reader: Reader, params: Params, policy: str, benchmark: str) -> EvalRu
     folder = f"results/evaluate/{policy}-{benchmark}"
     scores, samples, info = _scores(reader, folder)
     episodes: tuple[Episode, ...] = ()
-    if policy in (START, trained_name(params)) and benchmark == params.eval.benchmarks[0]:
+    if policy in (START, trained_name(params)) and benchmark == params.eval.first:
         lines = (_light(_unwrap(line)[1]) for line in reader.lines(f"{folder}/episodes.jsonl"))
         episodes = reader.records(f"{folder}/episodes.jsonl", Episode, lines)
     return EvalRun(
         name=f"{policy}-{benchmark}", policy=policy, benchmark=benchmark, scores=scores, samples=samples,
         episodes=episodes, info=info,
     )  # fmt: skip
+
+
+def _bench(reader: Reader, policy: str, benchmark: str) -> EvalRun:
+    scores, samples, info = _scores(reader, f"results/bench/{policy}-{benchmark}")
+    return EvalRun(
+        name=f"{policy}-{benchmark}", policy=policy, benchmark=benchmark, scores=scores, samples=samples, info=info
+    )
 
 
 def _light(data: dict[str, JSON]) -> dict[str, JSON]:

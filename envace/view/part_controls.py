@@ -34,7 +34,7 @@ def controls(results: Results, params: Params) -> Section:
 
 
 def _figure(results: Results, params: Params) -> str:
-    benchmark, n = params.eval.benchmarks[0], params.report.bootstrap
+    benchmark, n = params.eval.first, params.report.bootstrap
     start, main = find_eval(results, START, benchmark), arm_of(trained_name(params))
     bars = []
     for arm in arms(params):

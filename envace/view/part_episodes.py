@@ -35,7 +35,7 @@ def _training(results: Results, params: Params) -> list[Fragment]:
 
 
 def _evaluation(results: Results, params: Params) -> list[Fragment]:
-    first = params.eval.benchmarks[0]
+    first = params.eval.first
     before = find_eval(results, START, first)
     after = find_eval(results, trained_name(params), first) or before
     chosen = _pick(after) if after else None

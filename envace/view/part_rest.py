@@ -1,4 +1,4 @@
-"""The closing sections: reasons, cost, the paper's numbers, lineage.
+"""The closing sections: reasons, cost, lineage.
 
 Flows in: `Results`, parameters. Flows out: sections.
 Invariant: a section without results says so in its lead and is never left out, so that an empty report cannot
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from envace.params import Params
-from envace.view import ledger, paper, reasons
+from envace.view import ledger, reasons
 from envace.view.results import Results
 from envace.view.section import NOTHING, Section, captioned
 
@@ -36,20 +36,6 @@ def cost(results: Results) -> Section:
         lead="" if found else NOTHING,
         tables=captioned(("Time and tokens a stage", found)),
     )
-
-
-def published(results: Results) -> Section:
-    run = sorted({r.benchmark for r in results.evals if r.finished})
-    found = paper.printed(run)
-    if found:
-        return Section(
-            id="paper",
-            title="The paper's numbers",
-            lead="For comparison with the benchmarks that were run here.",
-            tables=captioned(("Paper", found)),
-        )
-    lead = f"The paper reports {', '.join(paper.COLUMNS.values())}. These benchmarks were not run here, so its numbers are not shown beside ours."
-    return Section(id="paper", title="The paper's numbers", lead=lead)
 
 
 def lineage(results: Results, params: Params, root: Path) -> Section:

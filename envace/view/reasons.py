@@ -50,7 +50,7 @@ MEANING = {
 def reasons(results: Results, params: Params, kind: str) -> Table | None:
     """`kind` stop or failure: how often, in the headline arm's training and in its evaluation before and after."""
     columns: list[tuple[str, Counter[str]]] = []
-    name, first = trained_name(params), params.eval.benchmarks[0]
+    name, first = trained_name(params), params.eval.first
     for run in results.train:
         if run.steps and arm_of(run.name) == arm_of(name or run.name):
             columns.append((f"training {run.name}", _train_reasons(run, kind)))

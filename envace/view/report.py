@@ -19,6 +19,7 @@ from envace.params import Params
 from envace.view import headline, part_rest, words
 from envace.view.episode import clean, templates
 from envace.view.load import load_results
+from envace.view.part_bench import bench
 from envace.view.part_controls import controls
 from envace.view.part_data import data
 from envace.view.part_episodes import episodes
@@ -73,6 +74,7 @@ def _sections(results: Results, params: Params, root: Path) -> list[Section]:
         world(results, params),
         data(results),
         scores(results, params),
+        bench(results, params),
         controls(results, params),
         gap(results, params),
         truth(results, params),
@@ -81,7 +83,6 @@ def _sections(results: Results, params: Params, root: Path) -> list[Section]:
         episodes(results, params),
         part_rest.stops(results, params),
         part_rest.cost(results),
-        part_rest.published(results),
         part_rest.lineage(results, params, root),
     ]
 

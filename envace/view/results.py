@@ -95,6 +95,7 @@ class Results:
     train: tuple[TrainRun, ...] = ()
     evals: tuple[EvalRun, ...] = ()
     tts: tuple[EvalRun, ...] = ()
+    bench: tuple[EvalRun, ...] = ()  # upstream benchmarks
     fidelity: tuple[FidelityRun, ...] = ()
     cards: dict[str, PolicyRef] = field(default_factory=dict)
     manifest: dict[str, JSON] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from envace.fidelity.scores import Score
 from envace.params import Params
 from envace.view.estimates import Estimate, difference, estimate, pooled
 from envace.view.names import START, arm_of, arms, control, evals_of, find_eval, trained_name
+from envace.view.part_bench import headline
 from envace.view.reader import number
 from envace.view.results import Results
 
@@ -22,6 +23,9 @@ def summary(results: Results, params: Params) -> dict[str, float]:
     """Flat metrics; `eval/gain` is the headline arm's over start on the first benchmark, all seeds pooled."""
     out: Found = {}
     _evals(out, results, params)
+    for run in results.bench:
+        if (s := headline(run)) is not None:
+            out[f"bench/{run.benchmark}_{run.policy}"] = s.score
     _tts(out, results, params)
     _fidelity(out, results, params)
     _training(out, results, trained_name(params))
@@ -41,7 +45,7 @@ def _evals(out: Found, results: Results, params: Params) -> None:
             _put(out, f"eval/{benchmark}_gain_{arm}", difference([start], runs, n))
             if arm != main:
                 _put(out, f"eval/{benchmark}_over_{arm}", difference(runs, own, n))
-    first = params.eval.benchmarks[0]
+    first = params.eval.first
     start, own = find_eval(results, START, first), evals_of(results, main, first)
     _put(out, "eval/gain", difference([start], own, n))
 

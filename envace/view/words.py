@@ -74,7 +74,7 @@ def _success(results: Results, params: Params) -> list[Claim]:
 
 
 def _controls(results: Results, params: Params) -> list[Claim]:
-    n, main, first = params.report.bootstrap, arm_of(trained_name(params)), params.eval.benchmarks[0]
+    n, main, first = params.report.bootstrap, arm_of(trained_name(params)), params.eval.first
     own, found = evals_of(results, main, first), []
     for arm in arms(params):
         over = difference(evals_of(results, arm, first), own, n) if arm != main else None
@@ -128,7 +128,7 @@ def _chain(results: Results, params: Params) -> list[str]:
 
 
 def _nothing_to_gain(results: Results, params: Params) -> list[str]:
-    first = params.eval.benchmarks[0]
+    first = params.eval.first
     start, runs = find_eval(results, START, first), evals_of(results, arm_of(trained_name(params)), first)
     both = [pooled(side, params.report.bootstrap) for side in ([start] if start else [], runs) if side]
     if len(both) == 2 and all(e is not None and e.value == 0 for e in both):

@@ -12,7 +12,7 @@ from view_samples import EXAMPLE
 
 from envace.data.store import write_tasks
 from envace.errors import EnvironmentUnready
-from envace.params import Params, parse
+from envace.params import Params
 from envace.types import FailureReason, Message, StopReason, replace
 from envace.view import reasons
 from envace.view.load import load_results
@@ -147,18 +147,6 @@ def test_cells_written_as_numbers_are_aligned_right() -> None:
     words = ("better", "yes", "0 (control)", "do nothing 0.000", "episodes: 4")
     made = table(cells + words, [cells + words])
     assert made.numeric == (True,) * len(cells) + (False,) * len(words)
-
-
-def test_the_papers_numbers_need_its_benchmarks(run: Path, report: Path) -> None:
-    assert "36.70" not in (report / "index.html").read_text()
-    wider = parse({"eval": {"benchmarks": ["desk", "tau2"]}, "report": {"bootstrap": 200}})
-    folder = run / "results/evaluate/start-tau2"
-    folder.mkdir()
-    for name in ("scores.json", "samples.jsonl"):
-        (folder / name).write_bytes((run / "results/evaluate/start-desk" / name).read_bytes())
-    build(run, wider)
-    page = (run / "report/index.html").read_text()
-    assert "36.70" in page and "46.04" not in page  # τ² only, BFCL was not run
 
 
 def test_an_unwritable_folder_is_one_message(run: Path, params: Params) -> None:

