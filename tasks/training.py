@@ -21,7 +21,7 @@ from envace.errors import DataError, EnvironmentUnready, UserError
 from envace.params import SFT
 from envace.types import PolicyRef
 from tasks.files import check_writable, publish, writable, write_csv, write_json
-from tasks.tracking import lineage_of_model, trace_training
+from tasks.tracking import lineage_of_model
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
 
@@ -177,14 +177,10 @@ def run_training(run: Any, arm: str, seed: int, trainer: Callable[..., Any] | No
     run.log.tags({"envace.attempt": attempt, "envace.work": work.name})
     env = {"MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID": run.log.run_id}
     show = ProgressView(run, f"train-{arm}-{seed}")
-    try:
-        result = trainer(
-            run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
-            work=work, on_progress=show, env=env,
-        )  # fmt: skip
-    except UserError:  # what its last steps looked like
-        trace_training(run, work, f"{arm}-{seed}")
-        raise
+    result = trainer(
+        run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
+        work=work, on_progress=show, env=env,
+    )  # fmt: skip
     run.log.tags({"envace.resumed_from": result.resumed_from, "envace.trained": str(result.ran).lower()})
     if not result.ran:
         run.say(f"already trained to step {result.steps}")
@@ -252,7 +248,6 @@ def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]
         write_csv(scratch / "curve.csv", steps, CURVE)
         info = training_info(arm, seed, result, steps, work)
         write_json(scratch / "train.json", info)
-    trace_training(run, work, f"{arm}-{seed}", result.steps)
     if not result.ran:  # the attempt that trained has them; this run shows them too
         for step in steps:
             run.metrics({k: v for k, v in step.items() if k != "step"}, step["step"])
