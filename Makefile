@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: warmstart help repro study test test-all venv up down status params size lock lint report clean
+.PHONY: harnesses warmstart help repro study test test-all venv up down status params size lock lint report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ test-all: venv ## everything, with the parts that start servers and whole pipeli
 venv: .venv/.ready ## make .venv when it is missing or the lock changed
 .venv/.ready: locks/control.lock locks/install.sh
 	@bash locks/install.sh
+
+harnesses: venv ## build the environments of the upstream benchmark harnesses (.harness/; network once): ARGS="bfcl tau2"
+	@$(PY) -m envace.bench.harness build $(ARGS)
 
 warmstart: venv ## rebuild and measure the bundled start policy of the desk
 	@OMP_WAIT_POLICY=PASSIVE $(PY) -m envace.policy.warmstart $(ARGS)

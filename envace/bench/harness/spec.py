@@ -42,7 +42,9 @@ class HarnessSpec:
     python: str = "3.11"  # "3.11" or "3.12": the interpreter the environment is made with
     lock: str  # file under locks/harness/: exact versions, no addresses
     imports: tuple[str, ...] = ()  # modules a smoke test imports, in the environment
-    data: dict[str, str] = field(default_factory=dict)  # file: sha256, inside the source (git) or site-packages
+    data: dict[str, str] = field(
+        default_factory=dict
+    )  # file: sha256, inside the source (git) or site-packages
     completions: tuple[Completion, ...] = ()
     label: str = ""  # shown beside every score: "nvidia fork, v0.2 tasks"
 
@@ -102,12 +104,16 @@ class Job:
     name: str  # "<subset>-<trial>"; names its folder under EvalRequest.out
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)  # added to a minimal environment
-    secrets: dict[str, str] = field(default_factory=dict)  # variable the harness reads: variable that holds the key
+    secrets: dict[str, str] = field(
+        default_factory=dict
+    )  # variable the harness reads: variable that holds the key
     files: dict[str, str] = field(default_factory=dict)  # written below the job's folder first: path -> text
     planned: tuple[tuple[str, int], ...]  # (task, trial) it owes
     reaches: tuple[str, ...] = ()  # the only addresses (base_url) it may talk to
     open_network: bool = False  # needs the open web (web search): not isolated
-    goes_on: bool = False  # given what an interrupted run left, the harness goes on there; else the folder is emptied
+    goes_on: bool = (
+        False  # given what an interrupted run left, the harness goes on there; else the folder is emptied
+    )
     deadline_s: float = 3600.0
 
 

@@ -1,0 +1,197 @@
+"""What the harness tests share: a tiny wheel, an endpoint on loopback, a fake harness and its adapter."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import ssl
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessSpec, Job
+from envace.bench.summary import summarise
+from envace.types import Endpoint, SampleRecord, SampleStatus
+
+FAKE = """
+import json, os, sys, time, urllib.request, base64
+order = json.load(open("order.json"))
+print("environment", dict(os.environ))
+key = os.environ.get("FAKE_KEY", "")
+if key:  # everything a careless program does with a key
+    print("Authorization: Bearer", key, file=sys.stderr)
+    json.dump({"headers": {"Authorization": "Bearer " + key}, "url": "http://h/v1?api_key=" + urllib.request.quote(key, safe="")}, open("info.json", "w"))
+    for pad in ("", "x", "xy"):
+        open("b64.txt", "a").write(base64.b64encode((pad + key + " tail").encode()).decode() + "\\n")
+    open("exc-" + urllib.request.quote(key, safe="") + ".txt", "w").write(repr(ValueError("bad key " + key)))
+for task in order["tasks"]:
+    how = order["faults"].get(task, "ok")
+    if how == "missing" or (how == "once" and not os.path.exists(order["marker"])):
+        open(order["marker"], "w").close()
+        continue
+    if how == "hang":
+        os.system("sleep 300 &")  # leaves a child behind
+        time.sleep(300)
+    request = urllib.request.Request(os.environ["FAKE_URL"] + "/chat/completions", json.dumps({"task": task}).encode(), {"Authorization": "Bearer " + key})
+    try:
+        said = json.load(urllib.request.urlopen(request, timeout=20))["said"]
+    except OSError as e:
+        said = "down"
+    open("results.jsonl", "a").write(json.dumps({"task": task, "how": how, "said": said}) + "\\n")
+sys.exit(order["code"])
+"""
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
+    """A pure wheel made by hand."""
+    info = f"{name}-{version}.dist-info"
+    files = files | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: kit\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{n},sha256={_digest(t)},{len(t.encode())}\n" for n, t in files.items())
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in (files | {f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}).items():
+            archive.writestr(member, text)
+    return path
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+@contextmanager
+def server(model: str = "m", key: str = "", tls: Path | None = None) -> Iterator[tuple[str, list[dict]]]:
+    """An endpoint on loopback: its base address, and the requests it saw."""
+    seen: list[dict] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _say(self, status: int, data: object) -> None:
+            body = json.dumps(data).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            if key and self.headers.get("Authorization") != f"Bearer {key}":
+                return self._say(401, {"error": "no"})
+            if self.path != "/v1/models":
+                return self._say(404, {"error": "not here"})
+            self._say(200, {"data": [{"id": model}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append(
+                {
+                    "path": self.path,
+                    "host": self.headers["Host"],
+                    "auth": self.headers.get("Authorization"),
+                    "body": body,
+                }
+            )
+            self._say(200, {"said": "hello"})
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls)
+        httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
+    threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"{'https://localhost' if tls else 'http://127.0.0.1'}:{httpd.server_port}/v1", seen
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+
+
+def certificate(path: Path) -> Path:
+    """A key and a certificate for localhost that only who is given the file trusts."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1)
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()) + made.public_bytes(pem))
+    return path
+
+
+class FakeBench:
+    """Two subsets; `options`: faults {task: how}, code (exit status), goes_on."""
+
+    name = "fake"
+
+    def spec(self, options):
+        return HarnessSpec(name="fake", version="1", kind="none", lock="none.lock")
+
+    def plan(self, env, request):
+        agent, options = request.roles.agent, request.options
+        jobs = []
+        for subset in request.subsets:
+            tasks = [f"{subset}/{i}" for i in range(3)]
+            order = {"tasks": tasks, "faults": options.get("faults", {}), "code": options.get("code", 0),
+                     "marker": str(request.out / f"{subset}.marker")}  # fmt: skip
+            jobs.append(
+                Job(
+                    name=f"{subset}-0",
+                    argv=(str(env.python), "-c", FAKE),
+                    env={"FAKE_URL": agent.base_url},
+                    secrets={"FAKE_KEY": agent.key_env} if agent.key_env else {},
+                    files={"order.json": json.dumps(order)},
+                    planned=tuple((task, 0) for task in tasks),
+                    reaches=(agent.base_url,),
+                    deadline_s=request.deadline_s,
+                )
+            )
+        return jobs
+
+    def parse(self, env, request, runs):
+        samples = []
+        for run in runs:
+            path = run.folder / "results.jsonl"
+            for line in path.read_text().splitlines() if path.exists() else ():
+                row = json.loads(line)
+                if row["said"] == "down" or row["how"] == "infra":
+                    status, reward = SampleStatus.INFRA_FAILURE, None
+                elif row["how"] == "agent":
+                    status, reward = SampleStatus.AGENT_FAILURE, None
+                else:
+                    status, reward = SampleStatus.SCORED, 1.0
+                metrics = {"reward": reward} if reward is not None else {}
+                samples.append(SampleRecord(task=row["task"], trial=0, seed=0, status=status, reward=reward, metrics=metrics,
+                                            error="" if reward else f"{row['how']} {row['said']}"))  # fmt: skip
+        return samples
+
+    def summarise(self, env, request, samples, **identity):
+        planned = [(s.task, s.trial) for s in samples]
+        return summarise(
+            samples, planned, benchmark="fake", metrics=["reward"], harness=env.identity, **identity
+        )
+
+
+def request(url: str, out: Path, **more) -> EvalRequest:
+    agent = Endpoint(base_url=url, model="m", key_env=more.pop("key_env", ""))
+    base = {"subsets": ("a", "b"), "trials": 1, "seed": 0, "deadline_s": 600.0}
+    return EvalRequest(roles=EvalRoles(agent=agent), out=out, **(base | more))
