@@ -1,0 +1,1 @@
+"""A checkpoint served over the OpenAI chat completions protocol, tool calls included."""

@@ -1,0 +1,168 @@
+"""Starts the server of a checkpoint and ends it again.
+
+Flows in: a Hugging Face folder, a name, "cpu" or "gpu". Flows out: the `Endpoint` while the context lasts.
+Invariant: the endpoint answers when it is handed out; nothing of the server is left afterwards, however the context
+ends and whatever becomes of this process. The folder is only read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from envace.bench.harness.probe import probe
+from envace.bench.harness.proc import Child, start
+from envace.bench.harness.spec import Say
+from envace.engine.process import innermost_error
+from envace.errors import EnvironmentUnready, StageFailed
+from envace.types import Endpoint
+
+HOST = "127.0.0.1"
+BEAT_S, PAUSE_S = 15.0, 0.2
+ROOT = Path(__file__).resolve().parents[2]
+WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]  # no code
+TRIES = 3  # another process may take the free port before the server does
+Device = Literal["cpu", "gpu"]
+
+
+@contextmanager
+def serve(
+    folder: Path | str,
+    *,
+    name: str,
+    device: Device,
+    revision: str = "",
+    say: Say = print,
+    aliases: Sequence[str] = (),
+    context: int = 0,
+    thinking: bool = False,
+    concurrency: int = 16,
+    log: Path | None = None,
+    deadline_s: float = 1200.0,
+    extra: Sequence[str] = (),
+) -> Iterator[Endpoint]:
+    """Serve `folder` on a free loopback port under `name` and `aliases` (names that harnesses wire in).
+
+    folder: of weights, or a hub id whose files at `revision` are fetched where they are not here; context: tokens of
+    prompt and reply, 0 for what the model holds; thinking: where a request does not say; concurrency: sequences
+    written together on CPU; extra: more arguments for vLLM; log: `.state/logs/serve-<name>.log` by default. Raises
+    EnvironmentUnready for a model or program that is missing, StageFailed with the log for a server that does not
+    come up.
+    """
+    folder = Path(folder) if not revision or Path(folder).is_dir() else fetched(str(folder), revision, say)
+    config = folder / "config.json"
+    if not config.is_file():
+        raise EnvironmentUnready(f"{folder} holds no model (no config.json): run the stage that makes it")
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    }
+    environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle torch threads would keep the harness from working
+    log = log or Path(".state", "logs", f"serve-{name.replace('/', '_')}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    holds = json.loads(config.read_text()).get("max_position_embeddings") or 32768
+    for attempt in range(1, TRIES + 1):
+        port = free_port()
+        argv = command(folder, device, port, [name, *aliases], context, thinking, concurrency, extra)
+        began = log.stat().st_size if log.exists() else 0
+        endpoint = Endpoint(
+            base_url=f"http://{HOST}:{port}/v1", model=name, context=min(context or holds, holds)
+        )
+        say(f"serving {folder} as {name} on port {port} ({device}; log: {log})")
+        with log.open("ab") as out, start(argv, env=environ, output=out) as child:
+            if _wait(child, endpoint, deadline_s, log, began, say, last=attempt == TRIES):
+                yield endpoint
+                return
+
+
+def fetched(repo: str, revision: str, say: Say) -> Path:
+    """The files of a hub model, from the hub's cache or the hub. Raises EnvironmentUnready."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    say(f"looking for {repo} at {revision[:12]}")
+    try:
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=WANTED))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
+        raise EnvironmentUnready(
+            f"{repo} at revision {revision[:12]} could not be had from the hub ({type(e).__name__}): allow access to it, "
+            "set HF_TOKEN where it needs one, or correct id and revision"
+        ) from None
+
+
+def command(
+    folder: Path, device: Device, port: int, names: Sequence[str], context: int = 0, thinking: bool = False,
+    concurrency: int = 16, extra: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
+    """The server's command line. Raises EnvironmentUnready where there is no vLLM for "gpu"."""
+    if device == "cpu":
+        own = [
+            sys.executable,
+            "-m",
+            "envace.serving.server",
+            str(folder),
+            "--name",
+            *names,
+            "--port",
+            str(port),
+        ]
+        own += ["--concurrency", str(concurrency), "--context", str(context)]
+        return [*own, "--thinking"] if thinking else own
+    beside = Path(sys.executable).with_name("vllm")
+    vllm = str(beside) if beside.is_file() else shutil.which("vllm")
+    if not vllm:
+        raise EnvironmentUnready(
+            "vllm is not installed here, which serves checkpoints on a GPU: install the GPU lock, serve on cpu, or "
+            "name an endpoint that is served elsewhere"
+        )
+    argv = [vllm, "serve", str(folder), "--served-model-name", *names, "--host", HOST, "--port", str(port)]
+    argv += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    argv += ["--default-chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
+    argv += ["--reasoning-parser", "qwen3"] if thinking else []
+    argv += ["--max-model-len", str(context)] if context else []
+    return [*argv, *extra]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return s.getsockname()[1]
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    """Looks for a listener first: a machine that is busy loading weights should not be kept busy by us."""
+    host, _, port = endpoint.base_url.split("/")[2].partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+        probe(endpoint, 5.0)
+        return True
+    except (OSError, EnvironmentUnready):
+        return False  # not yet
+
+
+def _wait(
+    child: Child, endpoint: Endpoint, deadline_s: float, log: Path, since: int, say: Say, last: bool
+) -> bool:
+    """True when the endpoint answers, False when its port was taken and another may be tried."""
+    began = told = time.monotonic()
+    while (code := child.code()) is None:
+        if _answers(endpoint):
+            say(f"{endpoint.model} answers after {time.monotonic() - began:.0f} s")
+            return True
+        time.sleep(PAUSE_S)
+        if time.monotonic() - began > deadline_s:
+            raise StageFailed(f"the server of {endpoint.model} did not answer within {deadline_s:g} s", log)
+        if time.monotonic() - told > BEAT_S:
+            told = time.monotonic()
+            say(f"waiting for {endpoint.model}: {told - began:.0f} of at most {deadline_s:g} s")
+    cause = innermost_error(log, since)
+    if "address already in use" in cause.lower() and not last:
+        return False
+    raise StageFailed(f"the server of {endpoint.model} ended with status {code}: {cause}", log)
