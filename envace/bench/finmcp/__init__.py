@@ -1,0 +1,1 @@
+"""FinMCP-Bench: financial questions answered with tools of a tool server; scored on which tools were called."""

@@ -1,0 +1,103 @@
+"""Where FinMCP-Bench's rows are: the hub's pinned revision, or files of one's own.
+
+Flows in: options. Flows out: paths of verified files. `python -m envace.bench.finmcp.data` fetches them beforehand.
+Invariant: the hub's files are those of one commit with the checksums named here; they are kept below the state
+folder and never copied into the project (their licence, CC-BY-NC-SA-4.0, does not allow it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from envace.errors import UserError
+from envace.types import JSON
+
+HUB = "DianJin/FinMCP-Bench"
+REVISION = "fa3ffa6939ee29eb78576cfe0d31888de6085202"
+SUMS = {"test/benchmark_multi_tool.json": "6276cfd4907fe46baaca49cea136b7df7c98cbc5bddf1675a4134f8657ce0b4e"}
+ENDINGS = (".json", ".jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`EvalRequest.options` of this benchmark."""
+
+    uri: str = HUB  # id of the hub, or a file or folder of one's own
+    revision: str = REVISION  # of the hub
+    patterns: tuple[str, ...] = ("test/*",)
+    sha256: dict[str, str] = field(default_factory=lambda: dict(SUMS))  # file of the hub -> checksum
+    mode: str = "replay"  # replay | live
+    mcp_url: str = ""  # live: the tool server; "{key}" in it is replaced by the key
+    mcp_transport: str = "sse"  # live: sse | http (streamable)
+    mcp_key_env: str = ""  # live: variable that holds the tool server's key
+    mcp_timeout_s: float = 60.0  # live: for one call
+    tools: str = ""  # file with tool schemas; empty: the server's own, or mined from the gold calls
+    max_calls: int = 20  # tool calls in one user turn
+    tasks: tuple[str, ...] = ()  # ids, of every subset; empty is all (then `limit` applies)
+    parallel: int = 1  # jobs beside each other (the harness runner's)
+
+    @classmethod
+    def of(cls, options: dict[str, JSON]) -> Options:
+        unknown = sorted(set(options) - set(cls.__dataclass_fields__))
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise UserError(f"finmcp has no option {unknown[0]!r}; it has {known}")
+        made = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+        for name, allowed in (("mode", ("replay", "live")), ("mcp_transport", ("sse", "http"))):
+            if getattr(made, name) not in allowed:
+                raise UserError(f"finmcp: {name} {getattr(made, name)!r} is not one of {', '.join(allowed)}")
+        if made.mode == "live" and not made.mcp_url:
+            raise UserError(
+                "finmcp: mode live needs mcp_url, the address of a tool server; name one, or set mode: replay (not official)"
+            )
+        return made
+
+    @property
+    def is_local(self) -> bool:
+        return Path(self.uri).exists() or self.uri.endswith(ENDINGS) or self.uri.startswith((".", "/"))
+
+    @property
+    def version(self) -> str:
+        return "local" if self.is_local else self.revision
+
+
+def files(options: Options) -> list[Path]:
+    """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError, UserError."""
+    if options.is_local:
+        return _own(Path(options.uri))
+    return list(_fetched(options.uri, options.revision, options.patterns, tuple(options.sha256.items())))
+
+
+@cache  # planning, parsing and scoring ask for the same files
+def _fetched(
+    uri: str, revision: str, patterns: tuple[str, ...], sums: tuple[tuple[str, str], ...]
+) -> tuple[Path, ...]:
+    from envace.data.fetch import fetch, place
+    from envace.data.progress import shown
+    from envace.params import parse
+
+    known = (
+        dict(sums) if (uri, revision) == (HUB, REVISION) or dict(sums) != SUMS else {}
+    )  # ours are of our pin
+    source = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns), "sha256": known}
+    params = parse({"data": source})
+    with shown(print) as progress:
+        fetched = fetch(params, place(params), progress)
+    return tuple(fetched.folder / f.name for f in fetched.files if f.name.endswith(ENDINGS))
+
+
+def _own(path: Path) -> list[Path]:
+    found = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = [p.resolve() for p in found if p.is_file() and p.suffix in ENDINGS]
+    if not found:
+        raise UserError(f"finmcp: options.uri {str(path)!r} holds no file ending in {' or '.join(ENDINGS)}")
+    return found
+
+
+if __name__ == "__main__":
+    from envace.errors import boundary
+
+    with boundary("finmcp"):
+        print("\n".join(map(str, files(Options()))))
