@@ -19,10 +19,10 @@ from envace.view.table import DASH, MINUS, Table, difference_cells, fixed, table
 
 # benchmark -> (subset, metric, source) of the score that stands for it, the first that was given
 HEADLINES = {
-    "bfcl": (("overall", "accuracy", "derived"), ("offline_subset", "accuracy", "derived")),
+    "bfcl": (("overall", "reward", "derived"), ("offline_subset", "reward", "derived")),
     "tau2": (("macro", "reward", "derived"),),
     "vita": (("macro", "reward", "derived"),),
-    "finmcp": (("all", "f1_micro", "strict"),),
+    "finmcp": (("all", "tf1", "strict"),),
 }
 LEAD = (
     "Each in the harness its authors publish, run as a process of its own. Strict: a failure of the agent counts 0. "

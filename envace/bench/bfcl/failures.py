@@ -1,0 +1,45 @@
+"""Why BFCL has no answer of the model: what it wrote down as "Error during inference", by whose fault.
+
+Flows in: the error text of a result row. Flows out: (who, cause).
+Invariant: only causes that are surely the agent's are called so; whatever is unknown is the infrastructure's, and
+so stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file too.
+"""
+
+import re
+
+PREFIX = "Error during inference:"
+MALFORMED = (
+    "malformed call in the history"  # the driver puts it before an error that a bad call of the agent led to
+)
+CONTEXT = re.compile(
+    r"context_length_exceeded|context (length|window|size)|maximum model length|max_model_len"
+    r"|(prompt|input) (is|are) too long|reduce the length of the (messages|prompt|input)",
+    re.I,
+)
+TRANSPORT = (
+    (re.compile(r"Request timed out|timed? ?out", re.I), "request timed out"),
+    (re.compile(r"Connection error|Connection (refused|reset|aborted)|Server disconnected", re.I), "no connection"),
+    (re.compile(r"Error code: (401|403)"), "key refused"),
+    (re.compile(r"Error code: 404"), "model or address not found"),
+    (re.compile(r"Error code: 429"), "too many requests"),
+    (re.compile(r"Error code: 5\d\d"), "server error"),
+)  # fmt: skip
+
+
+def failed(row: dict) -> bool:
+    """Whether BFCL wrote an error in place of an answer. A model that writes the same words left no traceback."""
+    result = row.get("result")
+    return "traceback" in row and isinstance(result, str) and result.startswith(PREFIX)
+
+
+def cause(error: str) -> tuple[str, str]:
+    """("agent" | "infra", cause) of an error text."""
+    text = error.removeprefix(PREFIX).strip()
+    if text.startswith(MALFORMED):
+        return "agent", MALFORMED
+    if CONTEXT.search(text) and not re.search(r"Error code: 5\d\d", text):
+        return "agent", "context overflow"
+    for pattern, name in TRANSPORT:
+        if pattern.search(text):
+            return "infra", name
+    return "infra", "unknown error"

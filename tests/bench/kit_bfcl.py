@@ -1,0 +1,220 @@
+"""A loopback endpoint that answers BFCL's questions with their ground truth, or with a fault.
+
+Flows in: the installed package's data and a fault for each entry. Flows out: an OpenAI-compatible address.
+Invariant: an entry is found by the text of its questions, as a model would be asked; nothing tells the endpoint
+which entry it is. With `raw` the calls are written as the text a Qwen3 policy writes and read by the project's
+parser, as its serving layer does.
+"""
+
+import ast
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from envace.bench.bfcl import categories, questions
+from envace.chat.calls import parse_assistant, render_calls
+from envace.types import ToolCall
+
+MODEL = "replay/ground-truth_1"
+OVERFLOW = {"error": {"message": "This model's maximum context length is 4096 tokens. However, you requested 9999 tokens.", "type": "BadRequestError", "code": 400}}  # fmt: skip
+
+
+@dataclass
+class Replay:
+    """Answers for these categories. `fault`: entry id -> "" | malformed | empty | text | overflow | server | hang-up."""
+
+    source: Path
+    names: tuple[str, ...]
+    fault: Callable[[str], str] = lambda entry: ""
+    raw: bool = False
+    requests: list[dict] = field(default_factory=list)
+    headers: list[dict] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.entries = {}
+        for category in self.names:
+            self._index(category)
+
+    def _index(self, category):
+        truth = questions.answers(self.source, category)
+        rows = list(questions._questions(self.source, category))
+        if category in categories.MEMORY:
+            folder = self.source / questions.DATA / "memory_prereq_conversation"
+            rows += [row for file in sorted(folder.glob("*.json")) for row in questions._rows(file)]
+        for row in rows:
+            entry = questions._own_id(row["id"], category)
+            key = self._key(row["question"][0], category, row.get("function", []))
+            turns = [_said(turn) for turn in row["question"]]
+            self.entries.setdefault(key, []).append((entry, category, truth.get(entry), turns))
+
+    @staticmethod
+    def _key(messages, category, functions):
+        """The first turn's words; the offered functions too, where the question alone is asked more than once."""
+        said = _said(messages)
+        if categories.has_turns(category):
+            return said, category if category in categories.MEMORY else ""
+        return said, ",".join(sorted(f["name"].replace(".", "_") for f in functions))
+
+    def find(self, request):
+        users = [m["content"] for m in request["messages"] if m["role"] == "user"]
+        names = {t["function"]["name"] for t in request.get("tools", [])}
+        backend = {"core_memory_add": "memory_kv", "memory_append": "memory_rec_sum"}
+        memory = next((b for n, b in backend.items() if n in names), "")
+        for key in ((users[0], memory), (users[0], ""), ("\n".join(users), ",".join(sorted(names)))):
+            for entry, category, truth, turns in self.entries.get(key, []):
+                # two entries may begin alike; a turn without words is one that BFCL words itself
+                if not categories.has_turns(category) or all(t in ("", u) for t, u in zip(turns, users)):
+                    return entry, category, truth
+        raise LookupError(f"no entry asks {users[0][:80]!r}")
+
+    def answer(self, request):
+        """(text, calls) of the ground truth."""
+        entry, category, truth = self.find(request)
+        roles = [m["role"] for m in request["messages"]]
+        turn, step = (
+            roles.count("user") - 1,
+            len(roles) - 1 - max(i for i, r in enumerate(roles) if r == "user"),
+        )
+        if "_prereq_" in entry:
+            return ("", [_remember(category, turn)]) if not step else ("Noted.", [])
+        if category in categories.MULTI_TURN:
+            calls = [_from_python(c, request["tools"]) for c in truth[turn]] if not step else []
+            return ("" if calls else "Done.", calls)
+        if categories.is_agentic(category):
+            return f"{{'answer': '{truth[0]}', 'context': 'remembered'}}", []
+        if truth is None:  # relevance: any call; irrelevance: none
+            wanted = category == "live_relevance"
+            return ("", [ToolCall(name=request["tools"][0]["function"]["name"], arguments={})]) if wanted else ("I cannot.", [])  # fmt: skip
+        return "", [_first_choice(call) for call in truth]
+
+    def message(self, request):
+        """The assistant message, faults applied."""
+        fault = self.fault(self.find(request)[0])
+        text, calls = self.answer(request)
+        if fault == "empty":
+            return {"role": "assistant", "content": ""}
+        if fault == "text":
+            return {"role": "assistant", "content": "Let me think about that."}
+        if self.raw:
+            written = "<think>\n\n</think>\n\n" + (text or render_calls(calls))
+            if fault == "malformed":
+                written = '<tool_call>\n{"name": "broken", "arguments": {"x": \n</tool_call>'
+            reply = parse_assistant(written)
+            return _as_message(reply.content, reply.calls)
+        message = _as_message(text, calls)
+        if fault == "malformed":
+            name = calls[0].name if calls else request["tools"][0]["function"]["name"]
+            message = _as_message("", [ToolCall(name=name, arguments={})])
+            message["tool_calls"][0]["function"]["arguments"] = '{"x": '
+        return message
+
+
+def _said(messages):
+    return "\n".join(m["content"] for m in messages if m["role"] == "user")
+
+
+def _as_message(text, calls):
+    message = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call-{n}",
+                "type": "function",
+                "function": {"name": c.name, "arguments": json.dumps(c.arguments)},
+            }
+            for n, c in enumerate(calls)
+        ]
+    return message
+
+
+def _remember(category, turn):
+    if category == "memory_kv":
+        return ToolCall(name="core_memory_add", arguments={"key": f"turn_{turn}", "value": "noted"})
+    return ToolCall(name="memory_append", arguments={"text": f"turn {turn}. "})
+
+
+def _from_python(text, tools):
+    """`sort('a.txt')` -> a call with named arguments, in the order of the tool's parameters."""
+    call = ast.parse(text, mode="eval").body
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id
+    known = {t["function"]["name"]: list(t["function"]["parameters"]["properties"]) for t in tools}
+    arguments = dict(zip(known.get(name, []), map(ast.literal_eval, call.args)))
+    arguments |= {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    return ToolCall(name=name, arguments=arguments)
+
+
+def _first_choice(call):
+    ((name, parameters),) = call.items()
+    chosen = {p: _choice(options) for p, options in parameters.items() if options != [""]}
+    given = {p: v for p, v in chosen.items() if not (v == "" and "" in parameters[p])}
+    return ToolCall(name=name.replace(".", "_"), arguments=given)
+
+
+def _choice(options):
+    """The first alternative; "" marks a parameter that may be left out. Objects hold alternatives of their own."""
+    value = next((o for o in options if o != ""), "")
+    return _plain(value)
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {k: _choice(v) if isinstance(v, list) else v for k, v in value.items() if v != [""]}
+    return [_plain(v) for v in value] if isinstance(value, list) else value
+
+
+@contextmanager
+def serving(replay: Replay) -> Iterator[str]:
+    """Address of the endpoint while the block runs."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            self._send(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            replay.requests.append(request)
+            replay.headers.append(dict(self.headers))
+            fault = replay.fault(replay.find(request)[0])
+            if fault == "overflow":
+                return self._send(400, OVERFLOW)
+            if fault == "server":
+                return self._send(500, {"error": {"message": "out of memory"}})
+            if fault == "hang-up":
+                self.close_connection = True
+                return None
+            return self._send(200, _completion(replay.message(request)))
+
+        def _send(self, status, body):
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _completion(message):
+    finish = "tool_calls" if message.get("tool_calls") else "stop"
+    return {
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL,
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    }  # fmt: skip
