@@ -22,7 +22,15 @@ from envace.errors import ParamsError
 class Method:
     """Each field: a switch, its values, and what they mean."""
 
-    source: Literal["rehearse", "environment", "recorded"] = "rehearse"  # who answers ACT's calls in training
+    source: Literal["rehearse", "simulator", "environment", "mcp", "recorded"] = (
+        "rehearse"  # who answers ACT's calls in training: the policy itself, another model (rollout.simulator), the
+        # task's executable world, an MCP server (rollout.mcp), or the recorded results
+    )
+    anchor_every: int = 0  # every so many calls of an episode a true source is asked as well; 0 asks none
+    anchor_mode: Literal["substitute", "bonus"] = (
+        "substitute"  # ACT sees the true response, or the rehearsed one and its row earns how well it agrees
+    )
+    anchor_weight: float = 0.2  # bonus: reward of a response that agrees fully
     roles: tuple[Literal["act", "rehearse"], ...] = ("act", "rehearse")  # whose rows are trained
     baseline: Literal["generation", "trajectory", "leave_one_out", "shrinkage"] = (
         "trajectory"  # mean over a role's generations, over its trajectories, over the other trajectories, or over
@@ -41,8 +49,11 @@ class Method:
         "deterministic"  # who checks a call before it is answered
     )
     thought_calls: Literal["execute", "ignore"] = "ignore"  # calls quoted inside <think>
-    few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "none"] = (
+    few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "other_sample", "none"] = (
         "up_to_turn"  # records REHEARSE is shown
+    )
+    long_prompt: Literal["left", "sections"] = (
+        "sections"  # a REHEARSE prompt that is too long: its first tokens go, or lines by section and never the rules
     )
     show_act_thoughts: bool = False  # REHEARSE reads ACT's <think> text
     turn_caps: Literal["turn_end", "always"] = "always"  # when step and call budgets are tested
@@ -67,7 +78,7 @@ class Method:
 
 AUTHORS = Method(
     baseline="generation", lone="raw", on_tool_error="terminate", validation="rehearsal", thought_calls="execute",
-    few_shot="gold", show_act_thoughts=True, turn_caps="turn_end", unscored="zero", unfinished_turn="skip",
+    few_shot="gold", long_prompt="left", show_act_thoughts=True, turn_caps="turn_end", unscored="zero", unfinished_turn="skip",
     empty_penalty=0.1, loss_weight="generation", rows="generation", kl=0.0,
 )  # fmt: skip
 PAPER = dataclasses.replace(AUTHORS, turn_caps="always", empty_penalty=0.0, kl=1e-4)
@@ -89,7 +100,23 @@ def resolve_method(preset: str, override: dict[str, Any]) -> Method:
     method = dataclasses.replace(PRESETS[preset], **changes)
     if method.shrink_memory >= 1:
         raise ParamsError(f"shrink_memory is {method.shrink_memory!r}, must be from 0 to below 1")
+    _check_anchor(method)
     return method
+
+
+def _check_anchor(method: Method) -> None:
+    if not method.anchor_every:
+        return
+    if method.source not in ("rehearse", "simulator"):
+        raise ParamsError(
+            f"anchor_every is {method.anchor_every}, but source {method.source} rehearses nothing: set anchor_every "
+            "to 0, or source to rehearse or simulator"
+        )
+    if method.anchor_mode == "bonus" and (method.source != "rehearse" or "rehearse" not in method.roles):
+        raise ParamsError(
+            "anchor_mode bonus pays trained REHEARSE rows: set source to rehearse and name rehearse among roles, or "
+            "set anchor_mode to substitute"
+        )
 
 
 def _checked(key: str, hint: Any, value: Any) -> Any:
@@ -110,6 +137,10 @@ def _checked(key: str, hint: Any, value: Any) -> Any:
     if hint is bool:
         if not isinstance(value, bool):
             raise ParamsError(f"{key} is {value!r}, must be true or false")
+        return value
+    if hint is int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1000:
+            raise ParamsError(f"{key} is {value!r}, must be a whole number from 0 to 1000")
         return value
     return _number(key, value)
 

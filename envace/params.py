@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import math
 import re
+import shlex
 import sys
 import types
 import typing
@@ -104,6 +105,34 @@ class PolicyParams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimulatorParams:
+    """An OpenAI-compatible server that plays the world where method.source is simulator."""
+
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""  # variable that holds the key
+    temperature: Annotated[float, Range(0.0, 5.0)] = 1.0
+    top_p: Annotated[float, Range(1e-6, 1.0)] = 1.0
+    max_tokens: CountOrZero = 0  # longest output, thoughts included; 0 is rollout.response_tokens
+    timeout_s: Positive = 60.0  # of one attempt
+    attempts: Count = 4
+    concurrency: Count = 64  # requests in flight in one process
+    extra_body: dict[str, Any] = field(default_factory=dict)  # sent with every request
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpParams:
+    """An MCP server that answers calls where method.source is mcp (docs/your-world.md)."""
+
+    transport: Literal["http", "sse", "stdio"] = "http"
+    url: str = ""  # with stdio: the command that starts a server, one for each episode
+    key_env: str = ""  # variable that holds a bearer token; with stdio: variable the server is given
+    timeout_s: Positive = 30.0  # to connect, and of one call
+    attempts: Count = 3  # to connect; a call is asked once
+    max_chars: Count = 4000  # of one response; the rest is cut off
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolloutParams:
     prompt_set: Literal["compact", "full"] = "compact"
     prompt_tokens: Count = 896  # longest prompt of one generation
@@ -117,6 +146,8 @@ class RolloutParams:
     top_p: Annotated[float, Range(1e-6, 1.0)] = 1.0
     enable_thinking: bool = False
     worlds: dict[str, str] = field(default_factory=dict)  # your own kinds of world: {shop: "my_shop:Shop"}
+    simulator: SimulatorParams = SimulatorParams()
+    mcp: McpParams = McpParams()
 
     @property
     def context(self) -> int:
@@ -237,7 +268,7 @@ class FidelityParams:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleParams:
-    """An OpenAI-compatible server that plays a part in a benchmark; an empty address leaves the part out."""
+    """Who plays a part in a benchmark: an OpenAI-compatible server, or fixed lines; neither leaves the part out."""
 
     base_url: str = ""
     model: str = ""
@@ -246,6 +277,7 @@ class RoleParams:
     temperature: Annotated[float, Range(0.0, 5.0)] = 0.0
     max_tokens: Count = 4096
     extra_body: dict[str, Any] = field(default_factory=dict)  # sent with every request
+    script: Annotated[tuple[str, ...], MAY_BE_EMPTY] = ()  # lines said in order, in place of a server: smoke runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +433,7 @@ def _cross_check(p: Params, where: str) -> None:
             raise ParamsError(
                 f"{where}: {f'arms.{arm}' if p.arms.get(arm) else 'method.override'}: {e}"
             ) from None
+    _check_sources(p, where)
     known = ["start", *p.train.runs, *(f"{SFT}-{s}" for s in p.sft.seeds)]
     for key, names in (
         ("eval.policies", p.eval.policies),
@@ -480,10 +513,37 @@ def _check_bench(p: Params, where: str, made: list[str]) -> None:
     for key, users in (("user", ("tau2", "vita")), ("judge", ("vita",))):
         needs = [b for b in users if b in p.bench.benchmarks]
         role = getattr(p.bench, key)
-        if needs and not (role.base_url and role.model):
+        if role.script and role.base_url:
+            raise ParamsError(f"{where}: bench.{key} has both script and base_url; empty one of them")
+        if needs and not (role.script or (role.base_url and role.model)):
             raise ParamsError(
-                f"{where}: bench.{key}.base_url and .model must name a server: {needs[0]} needs one as its {key}"
+                f"{where}: bench.{key}.base_url and .model must name a server (or script its lines): {needs[0]} needs "
+                f"one as its {key}"
             )
+
+
+def _check_sources(p: Params, where: str) -> None:
+    """The servers that an arm's source needs are named."""
+    used = {p.resolved_method(arm).source for arm in p.arms_trained}
+    simulator, mcp = p.rollout.simulator, p.rollout.mcp
+    if "simulator" in used and not (simulator.base_url and simulator.model):
+        raise ParamsError(
+            f"{where}: method.source is 'simulator' but rollout.simulator.base_url or .model is empty; name the "
+            "server that plays the world"
+        )
+    if "mcp" not in used:
+        return
+    if not mcp.url:
+        raise ParamsError(f"{where}: method.source is 'mcp' but rollout.mcp.url is empty; name the server")
+    if mcp.transport == "stdio":
+        try:
+            empty = not shlex.split(mcp.url)
+        except ValueError as e:
+            raise ParamsError(f"{where}: rollout.mcp.url is no command line: {e}") from None
+        if empty:
+            raise ParamsError(f"{where}: rollout.mcp.url is blank; name the command that starts the server")
+    elif not re.match(r"https?://[^/\s]", mcp.url):
+        raise ParamsError(f"{where}: rollout.mcp.url is {mcp.url!r}, must begin with http:// or https://")
 
 
 def _record(cls: type, data: Any, prefix: str, where: str) -> Any:

@@ -157,6 +157,8 @@ class Task:
         Message, ...
     ] = ()  # the whole reference dialogue, prefix included; never shown to a model
 
+    lent: tuple[Record, ...] = ()  # of another task, shown to REHEARSE under few_shot other_sample; never staged
+
     @property
     def n_turns(self) -> int:
         return 1 + len(self.user_turns)
@@ -187,6 +189,7 @@ class Generation:
     finish: FinishReason
     weight_version: int | None = None  # optimizer steps behind the weights that wrote it
     failure: FailureReason | None = None
+    agreement: float | None = None  # with the true response, 0 to 1; REHEARSE, where a true source was asked as well
 
 
 class Answer(StrEnum):
@@ -249,7 +252,7 @@ class Episode:
     counters: dict[str, int] = field(
         default_factory=dict
     )  # act, rehearse, calls, errors, failure/<reason>, ...
-    real_calls: tuple[ToolCall, ...] = ()  # the ledger: calls a true source answered
+    real_calls: tuple[ToolCall, ...] = ()  # the ledger: calls a true source answered, anchored ones too
     seconds: float = 0.0
 
 

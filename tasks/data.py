@@ -84,12 +84,14 @@ def read_split(run: Any, split: str) -> list[Task]:
     """The tasks of a staged split: train, held, unseen or files. Raises DataError naming what would stage it."""
     from envace import worlds
     from envace.data.store import read_tasks
+    from envace.rollout.prompts import lend
 
     worlds.load(run.params.rollout.worlds)  # a row's rules may name the user's own kinds
     path = split_file(run, split)
     if split in WANTS and not path.is_file():
         raise DataError(f"{path} does not exist: {_why_unstaged(run.params, split)}")
-    return read_tasks(path)
+    tasks, few_shot = read_tasks(path), run.params.resolved_method().few_shot
+    return [lend(task, tasks, few_shot) for task in tasks]
 
 
 def _why_unstaged(params: Params, split: str) -> str:

@@ -22,12 +22,14 @@ class Served:
 
 
 def open_policy(run: Any, name: str) -> Served:
-    """Load `models/<name>`. Raises EnvironmentUnready or DataError when it is not a finished folder."""
+    """Load `models/<name>`. Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError
+    when its prompts would not be those of training."""
     from envace.policy.card import read_card
     from envace.policy.local import LocalPolicy
 
     folder, params = run.path("models", name), run.params
     ref = read_card(folder)
+    _check_prompts(run, name)
     policy = LocalPolicy(
         folder,
         concurrency=params.engine.concurrency,
@@ -35,3 +37,14 @@ def open_policy(run: Any, name: str) -> Served:
         seed=params.seed,
     )
     return Served(policy=policy, renderer=policy.renderer, ref=ref)
+
+
+def _check_prompts(run: Any, name: str) -> None:
+    """Training shows prompts as the start weights' template writes them, thoughts above all; so must this."""
+    from envace.chat.probes import check_same_prompts
+    from envace.chat.renderer import HFRenderer
+
+    start, thinking = run.path("models/start"), run.params.rollout.enable_thinking
+    if name != "start" and start.is_dir():
+        shown = HFRenderer.of(run.path("models", name), thinking)
+        check_same_prompts(HFRenderer.of(start, thinking), shown.render, name)

@@ -74,7 +74,7 @@ def test_bad_value_names_key_value_and_rule(section, key, value, words):
 
 
 def test_exponent_without_a_dot_is_a_number():
-    data = yaml.safe_load((ROOT / "params.yaml").read_text().replace("lr: 1.0e-4", "lr: 1e-6"))
+    data = yaml.safe_load((ROOT / "params.yaml").read_text().replace("lr: 2.0e-4", "lr: 1e-6"))
     assert isinstance(data["train"]["lr"], str)  # what YAML makes of it
     assert parse(data).train.lr == 1e-6
 

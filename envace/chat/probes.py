@@ -35,18 +35,19 @@ def prompts_in(chat: Sequence[Message]) -> list[int]:
     return [n for n, message in enumerate(chat) if message.role == "assistant"]
 
 
-def check_same_prompts(training: Renderer, evaluation: Render) -> None:
+def check_same_prompts(training: Renderer, evaluation: Render, name: str = "") -> None:
     """Hold what evaluation shows a policy against what training shows it, thoughts above all.
 
     evaluation: (messages, tools) -> ids, as the evaluated policy is really given them; a harness that sends no
     thoughts back is a function that drops them first. Raises ParamsError at the first probe that differs.
     """
+    of = f" of {name}" if name else ""
     for chat in probe_dialogues():
         for n in prompts_in(chat):
             if list(training.render(chat[:n], [TOOL])) != list(evaluation(chat[:n], [TOOL])):
                 what = "thoughts" if any(m.thinking for m in chat[:n]) else "prompts"
                 raise ParamsError(
-                    f"evaluation shows the policy other {what} than training (message {n} of a probe): "
+                    f"evaluation{of} shows the policy other {what} than training (message {n} of a probe): "
                     "give both the same chat template and the same rollout.enable_thinking"
                 )
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from envace.chat.calls import render_calls
 from envace.chat.text import dumps, sanitise
+from envace.errors import EnvironmentUnready
 from envace.types import JSON, Message
 
 _MARKUP = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
@@ -80,6 +82,17 @@ class HFRenderer:
         self._splits_thinking = "reasoning_content" in (
             template if isinstance(template, str) else str(template)
         )
+
+    @classmethod
+    def of(cls, folder: str | Path, enable_thinking: bool = False) -> HFRenderer:
+        """As a folder of weights says. Raises EnvironmentUnready when it holds no tokenizer."""
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        except (OSError, ValueError) as e:
+            raise EnvironmentUnready(f"{folder} holds no tokenizer: {e}") from e
+        return cls(tokenizer, enable_thinking)
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, JSON]] = ()) -> list[int]:
         text = self.tokenizer.apply_chat_template(

@@ -3,8 +3,8 @@
 Flows in: the messages of a chat as they happen, and the ids the policy sampled. Flows out: the ids of every next
 prompt, and rows of ids, mask, log-probabilities and writers.
 Invariant: the columns of a row have one length; sampled ids stay as sampled, whatever text they decode to; a prompt
-is what a full render of the chat would give, but for those ids. Where the template cannot continue the ids before it,
-a new row begins and says why (`Restart`).
+is what a full render of the chat would give, but for those ids. A row goes on exactly while each prompt begins with
+all ids before it; where the template cannot continue them, a new row begins and says why (`Restart`).
 
 Only new messages are rendered and tokenised. The whole chat is rendered when a row begins, and not even then when the
 ids before differ by a known cut (OPENING_DROPPED, FOREIGN_END).
@@ -52,6 +52,11 @@ class TokenLog:
         if not self._awaits_sample:
             raise ValueError("the newest generation has no answer yet, so there is no next prompt")
         return tuple(self._rows[-1].ids)
+
+    @property
+    def restart(self) -> Restart | None:
+        """Why the next prompt begins a new row; None where it continues the ids before it, or is the first."""
+        return self._rows[-1].restart if self._rows[-1].prompt < 0 else None
 
     def rows(self) -> list[LogRow]:
         """Every row with a sampled token, in order. A prompt the policy never answered is none."""
@@ -126,8 +131,12 @@ class TokenLog:
         self._begin(reason, self._renderer.render(self._chat, self._tools))
 
     def _begin(self, reason: Restart | None, ids: Sequence[int]) -> None:
-        self._rows.append(Columns(reason))
-        self._rows[-1].grow(ids)
+        """A new row, unless the ids turn out to continue the one before: what a template may do it need not do."""
+        known = self._rows[-1].ids if self._rows else []
+        if not known or list(ids[: len(known)]) != known:
+            self._rows.append(Columns(reason))
+            known = []
+        self._rows[-1].grow(ids[len(known) :])
         self._awaits_sample = True
 
     # --- generations --------------------------------------------------------------------------------------

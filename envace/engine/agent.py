@@ -31,7 +31,7 @@ from envace.learn.streams import Stream, record, streams_of
 from envace.method import Method
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, GenerationRequest
-from envace.rollout.prompts import PromptSet, load_prompt_set
+from envace.rollout.prompts import PromptSet, lend, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json
 from envace.worlds import load as load_worlds
@@ -127,7 +127,8 @@ class EpisodeLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         s, step, member = setup(), int(kwargs["global_steps"]), int(kwargs["session_id"])
         params, group = s.run.params, str(kwargs["uid"])
-        task = training_task(tasks_of(s.run.tasks_file)[int(kwargs["index"])], s.method)
+        tasks = tasks_of(s.run.tasks_file)
+        task = lend(training_task(tasks[int(kwargs["index"])], s.method), tasks, s.method.few_shot)
         renderer = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
         with self._server(f"{group}-{member}", params.engine.rollout) as server:
             policy = ServerPolicy(server, renderer, Path(s.run.work))

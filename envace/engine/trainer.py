@@ -27,6 +27,8 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from envace.chat.probes import check_same_prompts
+from envace.chat.renderer import HFRenderer
 from envace.engine.dataset import step_indices, tasks_of
 from envace.engine.overrides import ESTIMATOR, TRAINER
 from envace.engine.progress import Progress, append, emit, write_episodes
@@ -73,6 +75,12 @@ class RolewiseTrainer(PPOTrainerSync):
         self.step_server: dict[str, float] = {}
 
     # --- what verl asks while it starts -----------------------------------------------------------------
+
+    def _init_tokenizer(self) -> None:
+        """What training will show is held against what an evaluation of the start weights shows. Raises ParamsError."""
+        super()._init_tokenizer()
+        thinking = self.run.params.rollout.enable_thinking
+        check_same_prompts(HFRenderer(self.tokenizer, thinking), HFRenderer.of(self.run.start, thinking).render)
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()

@@ -76,7 +76,7 @@ async def play_both(
 
     played = {}
     for side, source in SIDES.items():
-        own = replace(method, source=source)
+        own = replace(method, source=source, anchor_every=0)  # each side is all of its kind
         jobs = [job(task, trial, own) for task in tasks for trial in range(trials)]
         played[side] = await run_pool(jobs, concurrency=concurrency, abort_after=DEAD_TASKS, on_episode=tick)
     return played

@@ -60,7 +60,7 @@ def copy(pair: Pair, few_shot: str) -> JSON:
     """The nearest shown record's result; NOTHING when the mode shows none."""
     from envace.rollout.prompts import nearness, select_records
 
-    shown = select_records(pair.task.records, few_shot, pair.turn, pair.call)
+    shown = select_records(pair.task.records, few_shot, pair.turn, pair.call, pair.task.lent)
     if not shown:
         return NOTHING
     return max(enumerate(shown), key=lambda r: (nearness(r[1], pair.call), r[0]))[1].result

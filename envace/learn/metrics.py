@@ -6,13 +6,19 @@ loss weight. A name has exactly one slash and MLflow-safe letters; a count that 
 nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
 
 train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, untrained_rows,
-                     empty_generations, tokens, seconds_episode; role groups (see advantage.py): groups, lone,
+                     empty_generations, real_calls, tokens, seconds_episode; role groups (see advantage.py): groups, lone,
                      constant, empty_groups, unscored_groups;
                      trained_reward, trained_reward_std (what the rows were trained on, see rewards.py);
                      rehearsed_success (`rehearsed_success`)
-act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, tokens, response_tokens, and its role groups
+act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, tokens, response_tokens, prompt_tokens (of a
+                     generation), and its role groups
+cut/...              prompts REHEARSE was shown shortened, and the lines that went, by section
 stop/<reason>        episodes that ended so
 failure/<reason>     generations and calls that failed so
+restart/<reason>     rows of ACT that a prompt written anew began (see chat/tokens.py)
+anchor/...           asked, missed: anchored calls that a true source answered, and that it could not; agreement, the mean
+                     over rehearsed responses held against a true one
+judge/...            answers, requests, faults and cost (see judge/counts.py)
 """
 
 from __future__ import annotations
@@ -24,9 +30,12 @@ from dataclasses import asdict
 import numpy as np
 
 from envace.judge.checklist import required_held
+from envace.judge.counts import judge_metrics
 from envace.learn.advantage import Diagnostics
 from envace.learn.rows import empty_generations
 from envace.types import Episode, Role, Row, Task
+
+COUNTED = ("cut/", "failure/", "restart/", "anchor/")  # an episode's counters that are metrics as they are
 
 
 def step_metrics(
@@ -35,6 +44,7 @@ def step_metrics(
     """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count nowhere
     but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged one."""
     found = {**_train(episodes, rows, diagnostics), **_reasons(episodes)}
+    found.update(judge_metrics(v for e in episodes for v in e.verdicts))
     for role in Role:
         found.update({f"{role.value}/{k}": v for k, v in _role(role, episodes, rows, diagnostics).items()})
     return {name: float(value) for name, value in sorted(found.items())}
@@ -63,6 +73,7 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
         "train/unscored_groups": found.unscored_groups,
         "train/untrained_rows": found.untrained,
         "train/empty_generations": sum(map(empty_generations, episodes)),
+        "train/real_calls": sum(len(e.real_calls) for e in episodes),
         "train/tokens": sum(sum(row.loss_mask) for row in rows),
     }
     if episodes:
@@ -91,8 +102,13 @@ def _trained(rows: Sequence[Row]) -> dict[str, float]:
 def _reasons(episodes: Sequence[Episode]) -> dict[str, float]:
     counts: Counter[str] = Counter(f"stop/{e.stop.value}" for e in episodes)
     for episode in episodes:
-        counts.update({k: n for k, n in episode.counters.items() if k.startswith("failure/")})
-    return dict(counts)
+        counts.update({k: n for k, n in episode.counters.items() if k.startswith(COUNTED)})
+    return {**counts, **_agreement(episodes)}
+
+
+def _agreement(episodes: Sequence[Episode]) -> dict[str, float]:
+    held = [g.agreement for e in episodes for g in e.generations if g.agreement is not None]
+    return {"anchor/agreement": _mean(held)} if held else {}
 
 
 def _role(
@@ -108,6 +124,9 @@ def _role(
         metrics["reward"] = _mean(rewards)
     if tokens:
         metrics["response_tokens"] = _mean(tokens)
+    written = sum(e.counters.get(role.value, 0) for e in episodes)
+    if read := sum(e.counters.get(f"prompt_{role.value}", 0) for e in episodes):
+        metrics["prompt_tokens"] = read / written
     if role.value in found.roles:
         metrics.update({k: v for k, v in asdict(found.roles[role.value]).items() if k != "rows"})
     return metrics

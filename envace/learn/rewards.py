@@ -4,12 +4,12 @@ Flows in: the judged reward of every row and of its episode. Flows out: one rewa
 Invariant: an episode without a reward keeps none; the outcome is a function of the judged rewards, the training
 seed and the step. Episodes and metrics keep the judged reward, whatever is trained on.
 
-`judged`    the row's own reward, its penalty included.
+`judged`    the row's own reward, its penalty and bonus included.
 `zero`      0 for every row: all advantages are 0, and so are all gradients of the policy loss. What AdamW then
             still does is its decoupled weight decay, p <- p * (1 - lr * weight_decay), because moments of zero
             gradients are zero.
 `shuffled`  the judged rewards, dealt anew among all scored episodes of the batch. All rows of an episode share
-            one, no penalty on it: the size of the steps is that of training, their direction is chance.
+            one, no penalty or bonus on it: the size of the steps is that of training, their direction is chance.
 
 The controls keep the weight decay (and the KL or entropy term, where the arm has one). An arm and its control
 then differ in the reward alone, so what the arm gains over it is due to the reward. At this project's learning

@@ -53,7 +53,7 @@ def _row(episode: Episode, generation: Generation, method: Method) -> Row:
         group_id=episode.group_id,
         episode_id=episode.id,
         turn=generation.turn,
-        reward=row_reward(credited, generation.text, method.empty_penalty),
+        reward=anchored(row_reward(credited, generation.text, method.empty_penalty), generation, method),
     )
 
 
@@ -62,6 +62,19 @@ def row_reward(reward: float | None, text: str, empty_penalty: float) -> float |
     if reward is None or text.strip():
         return reward
     return reward - empty_penalty
+
+
+def anchored(reward: float | None, generation: Generation, method: Method) -> float | None:
+    """The reward with the consistency bonus of `anchor_mode: bonus`; unscored stays unscored.
+
+    A REHEARSE generation whose call a true source answered too has an agreement a, and its row the reward
+    R + anchor_weight * a. This is the reward its role's baseline sees, so with the mean b over the role group, bonuses
+    included, the row's advantage is R + anchor_weight * a - b, and that of an unanchored REHEARSE row R - b. ACT rows
+    have no bonus, and neither has their baseline.
+    """
+    if reward is None or generation.agreement is None:
+        return reward
+    return reward + method.anchor_weight * generation.agreement
 
 
 def reward_to_go(episode: Episode, turn: int) -> float:

@@ -240,7 +240,7 @@ def texts_of(tasks: Sequence[Task], params: Params, seed: int) -> list[str]:
 class TextRenderer:
     """The chat template with characters as ids: what the tokenizer will read, before it exists."""
 
-    END = 0
+    END = end_id = 0
     end_ids = frozenset({END})
 
     def __init__(self) -> None:

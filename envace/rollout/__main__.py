@@ -25,11 +25,12 @@ from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
 from envace.method import Method
 from envace.params import Params, RolloutParams, load
-from envace.rollout.episode import FAILED, run_episode
+from envace.rollout.episode import run_episode
 from envace.rollout.policy import Policy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.show import Printer, wants_colour
 from envace.rollout.sources import make_source
+from envace.rollout.state import FAILED
 from envace.types import Endpoint, Episode, Task, replace, to_json
 
 EXAMPLES = """\

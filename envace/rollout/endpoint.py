@@ -2,8 +2,9 @@
 
 Flows in: requests. Flows out: completions whose text is put together from content, reasoning and structured
 calls, so that the same parser reads every policy.
-Invariant: the key is read from the environment variable named by `key_env` and appears in no message. Output ids
-are re-encoded text (or empty without a renderer): good for evaluation, not for training.
+Invariant: the key is read from the environment variable named by `key_env` and appears in no message. An attempt ends
+by its deadline however slowly the server sends. Output ids are re-encoded text (or empty without a renderer): good for
+evaluation, not for training.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from envace.types import Endpoint, FinishReason, ToolCall
 
 FINISH = {"length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
 RETRIED = {408, 409, 429, 500, 502, 503, 504}
+LARGEST = 16_000_000  # bytes of an answer
+LONGEST_WAIT_S = 30.0  # that a server's Retry-After is heeded
 
 
 class EndpointPolicy:
@@ -44,7 +47,7 @@ class EndpointPolicy:
         self.url = f"{base if urlsplit(base).path else base + '/v1'}/chat/completions"
         self.endpoint, self.renderer, self.context = endpoint, renderer, endpoint.context
         self.timeout_s, self.attempts, self.backoff_s = timeout_s, attempts, backoff_s
-        self.extra = extra or {}
+        self.extra = {**endpoint.extra_body, **(extra or {})}
         self._transport, self._client = transport, None
 
     async def generate(self, request: GenerationRequest) -> Completion:
@@ -100,26 +103,48 @@ class EndpointPolicy:
 
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=self.timeout_s, transport=self._transport)
-        headers, problem = self._headers(), ""
+        headers, problem, wait = self._headers(), "", 0.0
         for attempt in range(self.attempts):
             if attempt:
-                await asyncio.sleep(self.backoff_s * 2 ** (attempt - 1) * (0.5 + random.random()))
+                await asyncio.sleep(max(wait, self.backoff_s * 2 ** (attempt - 1) * (0.5 + random.random())))
             try:
-                response = await self._client.post(self.url, json=body, headers=headers)
+                async with asyncio.timeout(self.timeout_s):
+                    status, wait, content = await self._once(body, headers)
             except httpx.TransportError as e:
                 problem = str(e) or type(e).__name__
                 continue
-            if response.status_code == 200:
-                return _json(response, self.url)
-            problem = f"status {response.status_code}: {clip(sanitise(response.text), 300)}"
-            if response.status_code not in RETRIED:
+            except TimeoutError:
+                problem = f"no answer within {self.timeout_s:g} s"
+                continue
+            if status == 200:
+                return _json(content, self.url)
+            problem = f"status {status}: {clip(sanitise(content.decode(errors='replace')), 300)}"
+            if status not in RETRIED:
                 break
         raise EnvironmentUnready(f"{self.url} does not serve {self.endpoint.model!r}: {problem}")
 
+    async def _once(self, body: dict[str, Any], headers: dict[str, str]) -> tuple[int, float, bytes]:
+        """Status, seconds that Retry-After asks for, and the answer."""
+        async with self._client.stream("POST", self.url, json=body, headers=headers) as response:
+            content = bytearray()
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > LARGEST:
+                    raise EnvironmentUnready(f"{self.url} sends an answer without end")
+            return response.status_code, _wait(response.headers.get("Retry-After")), bytes(content)
 
-def _json(response: Any, url: str) -> Any:
+
+def _wait(asked: str | None) -> float:
+    if not asked:
+        return 0.0
+    from envace.judge.wire import retry_after
+
+    return retry_after(asked, LONGEST_WAIT_S)
+
+
+def _json(content: bytes, url: str) -> Any:
     try:
-        return response.json()
+        return json.loads(content)
     except ValueError:
         raise EnvironmentUnready(f"{url} answered 200 with a body that is not JSON") from None
 

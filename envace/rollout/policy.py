@@ -50,15 +50,17 @@ class Policy(Protocol):
     async def generate(self, request: GenerationRequest) -> Completion: ...
 
 
-async def ask(policy: Policy, request: GenerationRequest) -> Completion:
-    """One generation. Raises Halt(POLICY_FAILED) when the policy raises or returns nothing usable."""
-    with halting(StopReason.POLICY_FAILED):
+async def ask(
+    policy: Policy, request: GenerationRequest, stop: StopReason = StopReason.POLICY_FAILED
+) -> Completion:
+    """One generation. Raises Halt(stop) when the policy raises or returns nothing usable."""
+    with halting(stop):
         completion = await policy.generate(request)
     if completion.finish is FinishReason.ABORT:
-        raise Halt(StopReason.POLICY_FAILED, "the server gave up on the generation")
+        raise Halt(stop, "the server gave up on the generation")
     if completion.logprobs and len(completion.logprobs) != len(completion.output_ids):
         n, m = len(completion.logprobs), len(completion.output_ids)
-        raise Halt(StopReason.POLICY_FAILED, f"{n} log-probabilities for {m} output tokens")
+        raise Halt(stop, f"{n} log-probabilities for {m} output tokens")
     return completion
 
 

@@ -17,9 +17,10 @@ from envace.errors import StageFailed
 from envace.judge.base import Judge
 from envace.method import Method
 from envace.params import RolloutParams
-from envace.rollout.episode import COUNTED, FAILED, run_episode
+from envace.rollout.context import ObservationSource
+from envace.rollout.episode import run_episode
 from envace.rollout.halt import Halt, halting
-from envace.rollout.sources import ObservationSource
+from envace.rollout.state import COUNTED, FAILED
 from envace.types import Episode, StopReason, Task
 
 FINISHED = {StopReason.DONE, StopReason.REQUIRED_ITEM}

@@ -7,12 +7,14 @@ with every `<` escaped, so it can neither close a section nor forge a tag; cutti
 
 Files of a set: settings.txt, rehearse_rules.txt, rehearse_check.txt (added when calls are validated by
 rehearsal), section_{tools,records,history,reply,call}.txt (a missing one leaves the section out), memory.txt,
-act.txt (optional). `$body` stands for what is filled in.
+act.txt (optional). `$body` stands for what is filled in, once in each section and in the memory; a `$` that is meant
+is written `$$` there. A set that breaks this is refused when it is loaded, not in the middle of an episode.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -25,7 +27,7 @@ import yaml
 
 from envace.chat.text import canonical, dumps, split_thinking
 from envace.errors import DataError
-from envace.types import Memory, Message, Record, Task, ToolCall
+from envace.types import Memory, Message, Record, Task, ToolCall, replace
 
 if TYPE_CHECKING:
     from envace.rollout.sources import CallContext
@@ -39,14 +41,27 @@ CUT_ORDER = (
 )  # oldest history first, then records that do not match, then tools
 
 
+HISTORIES = ("full", "calls", "none")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """What a set shows. Raises ValueError for a value that means nothing."""
+
     max_records: int = 0  # 0 shows every record
     history: str = "full"  # full | calls | none
     max_history: int = 0  # newest lines kept, 0 keeps all
     tools: bool = True
     schema: bool = True
     reply: bool = True
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if type(value) is not type(f.default) or (type(value) is int and value < 0):
+                raise ValueError(f"{f.name} is {value!r}, must be like {f.default!r}")
+        if self.history not in HISTORIES:
+            raise ValueError(f"history is {self.history!r}, must be one of {', '.join(HISTORIES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,13 @@ class RehearsalPrompt:
             if kept and name in self.templates:
                 parts.append(self.templates[name].substitute(body="\n".join(kept)))
         return [Message(role="system", content=self.rules), Message(role="user", content="\n".join(parts))]
+
+    def cut_counts(self, drop: int) -> dict[str, int]:
+        """What the first `drop` cuts take, for an episode's counters: the prompt, and lines by section."""
+        if not drop:
+            return {}
+        lost = Counter(section for section, _ in self.cuts[:drop])
+        return {"cut/prompts": 1, **{f"cut/{section}": n for section, n in lost.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +177,9 @@ def load_prompt_set(name: str) -> PromptSet:
     for needed in ("settings", "rehearse_rules", "rehearse_check", "section_call", "memory"):
         if needed not in texts:
             raise DataError(f"prompt set {name!r}: {folder / needed}.txt is missing")
+    for stem in texts:
+        if stem == "memory" or stem.startswith("section_"):
+            _check_template(name, stem, texts[stem])
     return PromptSet(name, digest.hexdigest(), MappingProxyType(texts), _settings(name, texts["settings"]))
 
 
@@ -163,7 +188,20 @@ def _settings(name: str, text: str) -> Settings:
     known = {f.name for f in fields(Settings)}
     if not isinstance(values, dict) or not set(values) <= known:
         raise DataError(f"prompt set {name!r}: settings.txt may hold only {', '.join(sorted(known))}")
-    return Settings(**values)
+    try:
+        return Settings(**values)
+    except ValueError as e:
+        raise DataError(f"prompt set {name!r}: settings.txt: {e}") from None
+
+
+def _check_template(name: str, stem: str, text: str) -> None:
+    """`$body` once and nothing else to fill in, and no section that the code does not know."""
+    template, where = Template(text), f"prompt set {name!r}: {stem}.txt"
+    if stem != "memory" and stem.removeprefix("section_") not in SECTIONS:
+        raise DataError(f"{where} is no section; there are {', '.join(SECTIONS)}")
+    found = [m["named"] or m["braced"] for m in template.pattern.finditer(text) if m["escaped"] is None]
+    if found != ["body"]:
+        raise DataError(f"{where} must hold $body once and no other $ (write $$ for one)")
 
 
 def matches(record: Record, call: ToolCall) -> bool:
@@ -180,18 +218,43 @@ def nearness(record: Record, call: ToolCall) -> int:
     return 2 * (record.call.name == call.name) + shared
 
 
-def select_records(records: Sequence[Record], mode: str, turn: int, call: ToolCall) -> list[Record]:
+def select_records(
+    records: Sequence[Record], mode: str, turn: int, call: ToolCall, others: Sequence[Record] = ()
+) -> list[Record]:
     """The records a few-shot mode lets REHEARSE see for a call of user turn `turn`.
 
     gold: all, later turns too. up_to_turn: this and earlier turns. leave_one_out: the same without those that
-    match the call. past_only: earlier turns only. none.
+    match the call. past_only: earlier turns only. other_sample: all of another task (`others`, see `donor`), so that
+    form can be learned from examples and facts cannot. none.
     """
     if mode == "gold":
         return list(records)
+    if mode == "other_sample":
+        return list(others)
     if mode == "none":
         return []
     seen = [r for r in records if r.turn < turn + (mode != "past_only")]
     return [r for r in seen if not matches(r, call)] if mode == "leave_one_out" else seen
+
+
+def donor(task: Task, tasks: Sequence[Task]) -> tuple[Record, ...]:
+    """The records of the other task that have the most tools in common with this one; none where none is shared.
+
+    Of equals a hash of both ids decides, so every task has its own and each run the same.
+    """
+    own = {t.get("function", t)["name"] for t in task.tools}
+
+    def rank(other: Task) -> tuple[int, bytes]:
+        shared = own & {r.call.name for r in other.records}
+        return len(shared), hashlib.sha256(f"{task.id}\0{other.id}".encode()).digest()
+
+    best = max((t for t in tasks if t.id != task.id), key=rank, default=None)
+    return best.records if best is not None and rank(best)[0] else ()
+
+
+def lend(task: Task, tasks: Sequence[Task], few_shot: str) -> Task:
+    """The task with what another one lends it, where the method shows that."""
+    return replace(task, lent=donor(task, tasks)) if few_shot == "other_sample" else task
 
 
 def call_line(call: ToolCall) -> str:

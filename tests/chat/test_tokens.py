@@ -46,15 +46,22 @@ def test_probes_find_what_each_template_does(kind, tool, tool_thought, user_turn
     assert (shape.user, shape.user_thought) == (user_turn, user_thought)
 
 
-def test_a_template_that_refuses_a_probe_is_unprobed_and_rendered_whole():
+@pytest.mark.parametrize("rewrites", [False, True])
+def test_a_template_that_refuses_a_probe_is_rendered_whole_at_each_step(rewrites):
+    """Nothing is known of it; the row still goes on where the whole render does continue the ids before."""
     fast = tokenizer("tiny")
     before = fast.chat_template
-    fast.chat_template = before + "{% if messages | length > 9 %}{{ raise_exception('too long') }}{% endif %}"
+    refuses = "{% if messages | length > 9 %}{{ raise_exception('too long') }}{% endif %}"
+    fast.chat_template = ("{{ messages | length }}" if rewrites else "") + before + refuses
+    r = Counting(fast)
     try:
-        log = play(HFRenderer(fast), [*OPEN, said("", "get"), result(), said("ok")])
+        shape_of(r)
+        r.sizes.clear()
+        log = play(r, [*OPEN, said("", "get"), result(), said("ok")])
     finally:
         fast.chat_template = before
-    assert [row.restart for row in log.rows()] == [None, Restart.UNPROBED]
+    assert r.sizes == [1, 3]
+    assert [row.restart for row in log.rows()] == ([None, Restart.UNPROBED] if rewrites else [None])
 
 
 def test_a_rewritten_history_is_named():
@@ -203,15 +210,32 @@ def test_an_empty_thought_is_not_in_history():
     assert log._rows[-1].restart is Restart.THOUGHTS_DROPPED
 
 
-def test_hidden_ids_leave_no_row_and_the_chat_goes_on():
-    r = renderer("tiny")
+@pytest.mark.parametrize("kind", ["tiny", "qwen3"])
+def test_hidden_ids_are_shown_and_not_sampled_and_the_chat_goes_on(kind):
+    """tiny: the whole render continues what was shown. Qwen3 without thinking drops what the prompt ended with."""
+    r = renderer(kind)
     log = TokenLog.open(r, OPEN, TOOLS)
     log.add_sampled((), said=said("so"))
     log.add_user(user("and"))
     assert list(log.prompt_ids()) == r.render([*OPEN, said("so"), user("and")], TOOLS)
+    assert log.restart is (None if kind == "tiny" else Restart.IDS_HIDDEN)
     log.add_sampled(written(r, said("x")))
     (row,) = log.rows()
-    assert row.restart is Restart.IDS_HIDDEN
+    assert row.restart is (None if kind == "tiny" else Restart.IDS_HIDDEN)
+    assert (
+        row.ids[row.prompt :] == tuple(written(r, said("x"))) and sum(row.mask) == len(row.ids) - row.prompt
+    )
+
+
+def test_a_restart_is_told_before_its_generation_and_by_its_row_after_it():
+    log = TokenLog.open(renderer("qwen3 thinking"), OPEN, TOOLS)
+    assert log.restart is None
+    for message in (said("so", thinking="t"), said("ok")):
+        log.add_sampled(written(renderer("qwen3 thinking"), message), said=message)
+        assert log.restart is None
+        log.add_user(user("and"))
+        assert log.restart is (Restart.THOUGHTS_DROPPED if message.thinking else None)
+    assert [row.restart for row in log.rows()] == [None, Restart.THOUGHTS_DROPPED]
 
 
 def test_unknown_log_probabilities_are_nan_and_left_out_of_the_response():

@@ -18,8 +18,10 @@ from envace.learn.rows import rows_from_episode
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
 from envace.method import PRESETS, Method
-from envace.params import RolloutParams, parse
+from envace.params import RolloutParams, SimulatorParams, parse
+from envace.rollout.anchor import AnchoredSource
 from envace.rollout.policy import ScriptedPolicy
+from envace.rollout.simulator import SimulatorSource
 from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource, make_source
 from envace.types import (
     Answer,
@@ -35,11 +37,13 @@ from envace.types import (
 
 ROOT = Path(__file__).resolve().parents[2]
 ACT, REHEARSE = Role.ACT, Role.REHEARSE
+SIMULATOR = {"base_url": "http://sim.test", "model": "m"}
 
 
 def arm(**switches: object) -> Method:
     """The method of an arm of the parameters that changes these switches."""
     data = {
+        "rollout": {"simulator": SIMULATOR},
         "train": {"runs": ["control-1"]},
         "arms": {"control": switches},
         "eval": {"policies": ["start"]},
@@ -181,12 +185,22 @@ def test_the_presets_on_the_same_group():
 
 @pytest.mark.parametrize(
     "source, kind",
-    [("rehearse", RehearsalSource), ("environment", EnvironmentSource), ("recorded", RecordedSource)],
+    [
+        ("rehearse", RehearsalSource),
+        ("simulator", SimulatorSource),
+        ("environment", EnvironmentSource),
+        ("recorded", RecordedSource),
+    ],
 )
 def test_the_source_answers_calls(source, kind):
     [task] = generate(7, "train", 1)
-    args = (arm(source=source), ScriptedPolicy(["hello"]), ByteRenderer(), RolloutParams())
+    params = RolloutParams(simulator=SimulatorParams(**SIMULATOR))
+    args = (arm(source=source), ScriptedPolicy(["hello"]), ByteRenderer(), params)
     assert isinstance(make_source(task, *args), kind)
+    if issubclass(kind, RehearsalSource):
+        anchored = make_source(task, arm(source=source, anchor_every=3), *args[1:])
+        assert isinstance(anchored, AnchoredSource) and isinstance(anchored.source, kind)
+        assert isinstance(anchored.truth, EnvironmentSource)
     if source == "environment":
         with pytest.raises(DataError, match="no executable world"):
             make_source(replace(task, world=None), *args)

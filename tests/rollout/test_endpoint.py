@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import pytest
@@ -28,7 +29,7 @@ def reply(finish="stop", **message):
     )
 
 
-def policy(*answers, key_env="", url=URL, **more):
+def policy(*answers, key_env="", url=URL, extra_body=None, **more):
     """`answers`: responses or exceptions, in order; the last one repeats. Requests are kept on `.sent`."""
     sent, left = [], list(answers)
 
@@ -40,7 +41,7 @@ def policy(*answers, key_env="", url=URL, **more):
         return answer
 
     made = EndpointPolicy(
-        Endpoint(base_url=url, model="m", key_env=key_env), RENDERER, backoff_s=0.001,
+        Endpoint(base_url=url, model="m", key_env=key_env, extra_body=extra_body or {}), RENDERER, backoff_s=0.001,
         transport=httpx.MockTransport(handle), **more,
     )  # fmt: skip
     made.sent = sent
@@ -116,3 +117,21 @@ def test_a_bare_host_gets_the_usual_path():
 def test_an_episode_over_an_endpoint():
     e = play(policy(reply(content=call("get")), reply(content="ok"), reply(content="bye")), source=World())
     assert (e.stop, e.reward) == (StopReason.DONE, 1.0)
+
+
+def test_an_answer_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr("envace.rollout.endpoint.LARGEST", 1000)
+    with pytest.raises(EnvironmentUnready, match="an answer without end"):
+        generate(policy(reply(content="x" * 2000)))
+
+
+def test_a_server_that_asks_for_a_pause_gets_it():
+    made = policy(httpx.Response(429, headers={"Retry-After": "0.3"}), reply(content="ok"))
+    began = time.monotonic()
+    assert generate(made).text == "ok" and time.monotonic() - began >= 0.3
+
+
+def test_what_an_endpoint_wants_sent_is_sent():
+    made = policy(reply(content="hi"), extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    generate(made)
+    assert json.loads(made.sent[0].content)["chat_template_kwargs"] == {"enable_thinking": False}

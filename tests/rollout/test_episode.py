@@ -52,6 +52,8 @@ def test_an_episode_runs_through_all_turns_and_keeps_exact_ids():
         "act": 4, "rehearse": 2, "calls": 2, "errors": 0,
         "tokens_act": sum(len(g.output_ids) for g in e.generations if g.role is Role.ACT),
         "tokens_rehearse": sum(len(g.output_ids) for g in e.generations if g.role is Role.REHEARSE),
+        "prompt_act": sum(len(g.prompt_ids) for g in e.generations if g.role is Role.ACT),
+        "prompt_rehearse": sum(len(g.prompt_ids) for g in e.generations if g.role is Role.REHEARSE),
     }  # fmt: skip
     assert e.real_calls == () and e.prompt_set == COMPACT.hash
     assert from_json(type(e), to_json(e)) == e

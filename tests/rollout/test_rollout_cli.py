@@ -64,6 +64,11 @@ def test_list(capsys):
         (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', a URL nor a folder"),
         (["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", *NOWHERE], "say with --model"),
         (["--task", "desk-held-1", "--params", "nowhere.yaml"], "nowhere.yaml does not exist"),
+        (
+            ["--task", "desk-held-1", "--source", "simulator", *NOWHERE],
+            "rollout.simulator.base_url or .model is empty",
+        ),
+        (["--task", "desk-held-1", "--source", "mcp", *NOWHERE], "rollout.mcp.url is empty"),
         (["--task", "files-held-x", *NOWHERE], "'files-held-x' is no desk task"),
     ],
 )

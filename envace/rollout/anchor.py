@@ -1,0 +1,76 @@
+"""Anchors: every so many calls of an episode a true source is asked as well.
+
+Flows in: a source that rehearses, a true one, and the switches `anchor_every`, `anchor_mode` and `anchor_weight`.
+Flows out: the answers ACT sees, and how far anchored rehearsals agree with the truth.
+Invariant: with `anchor_every: k` the calls number k, 2k, ... of an episode are anchored (numbered from 1 as ACT makes
+them, refused ones included; a refused call is not asked). Every true answer is in the ledger of real calls.
+
+`substitute`  ACT sees the true response; nothing is rehearsed for that call.
+`bonus`       ACT sees the rehearsed response. Its generation keeps an agreement from 0 to 1 with the true one
+              (`envace.fidelity.agree.agreement`; 0 when it broke the contract), which earns its own row
+              `anchor_weight` times as much (`envace.learn.rows.anchored`).
+
+The true source is the task's executable world, else its records; where those do not hold the call, it is rehearsed as
+any other and counted under `anchor/missed`. A world knows the anchored calls only: it answers from the state in which
+those, in call order, have left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from envace.method import Method
+from envace.rollout.context import Answer, CallContext, ObservationSource
+from envace.types import FailureReason, Observation, Source, replace
+
+
+class AnchoredSource:
+    """Made for one episode, as its sources are."""
+
+    parallel = True
+
+    def __init__(self, source: ObservationSource, truth: ObservationSource, method: Method):
+        self.name, self.source, self.truth = source.name, source, truth
+        self.every, self.mode = method.anchor_every, MODES[method.anchor_mode]
+        self.counters: Counter[str] = Counter()
+        self._one_at_a_time = (
+            asyncio.Lock()
+        )  # first come, first served: calls of a message reach the world in order
+
+    async def answer(self, ctx: CallContext) -> Answer:
+        true = await self._ask(ctx) if ctx.number % self.every == 0 else None
+        return await self.source.answer(ctx) if true is None else await self.mode(self.source, ctx, true)
+
+    async def _ask(self, ctx: CallContext) -> Observation | None:
+        """The true response; None when nobody knows it."""
+        async with self._one_at_a_time:
+            true, _ = await self.truth.answer(ctx)
+        if true.failure is FailureReason.NO_RECORD:
+            self.counters["anchor/missed"] += 1
+            return None
+        self.counters["anchor/asked"] += 1
+        if true.source is Source.RECORDED:  # a world enters its own
+            ctx.ledger.append(ctx.call)
+        return true
+
+
+async def _substitute(source: ObservationSource, ctx: CallContext, true: Observation) -> Answer:
+    return true, None
+
+
+async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation) -> Answer:
+    from envace.fidelity.agree import agreement
+
+    observation, generation = await source.answer(ctx)
+    if generation is None:  # the prompt did not fit: there is no row to pay
+        return observation, None
+    agreed = 0.0 if observation.failure else agreement(observation.content, true.content)
+    return observation, replace(generation, agreement=agreed)
+
+
+MODES: dict[str, Callable[[ObservationSource, CallContext, Observation], Awaitable[Answer]]] = {
+    "substitute": _substitute,
+    "bonus": _bonus,
+}

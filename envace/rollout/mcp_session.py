@@ -1,0 +1,195 @@
+"""One connection to an MCP server, by the official SDK (the extra `mcp`), in a task of its own.
+
+Flows in: `rollout.mcp` and calls, one after another. Flows out: what the server answered, or EnvironmentUnready with
+the server's name and the cause.
+Invariant: a connection that breaks never cancels the episode that uses it (the SDK's task groups live and die in the
+connection's own task); a call is sent at most once, since it may have had its effect; nothing outlives `aclose`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+from envace.chat.text import clip, sanitise
+from envace.errors import EnvironmentUnready, ParamsError, describe
+from envace.params import McpParams
+from envace.types import ToolCall
+
+REFUSALS = {-32601, -32602}  # JSON-RPC: no such method, bad parameters. The server works and says no
+PAUSE_S = 0.5  # after the first failed connection; doubles
+CLOSING_S = 5.0
+PAGES = 100  # of a list of tools
+
+
+class Refused(Exception):
+    """The server refuses the call."""
+
+
+class McpSession:
+    """`await open()`, then `await call(...)` any number of times, then `await aclose()`."""
+
+    def __init__(self, params: McpParams):
+        self.params, self.where = params, server_name(params)
+        self.tools: frozenset[str] = frozenset()
+        self._asked: asyncio.Queue[tuple[ToolCall, asyncio.Future[Any]]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect, in several attempts. Raises EnvironmentUnready."""
+        _key(self.params)  # a missing one will not appear by waiting
+        for attempt in range(self.params.attempts):
+            if attempt:
+                await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
+            ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._serve(ready))
+            try:
+                self.tools = await self._within(ready, "to connect")
+                return
+            except EnvironmentUnready:
+                await self.aclose()
+                if attempt + 1 == self.params.attempts:
+                    raise
+
+    async def call(self, call: ToolCall) -> Any:
+        """The SDK's CallToolResult. Raises Refused, or EnvironmentUnready when there is no answer."""
+        answered = asyncio.get_running_loop().create_future()
+        self._asked.put_nowait((call, answered))
+        return await self._within(answered, f"to {call.name}")
+
+    async def aclose(self) -> None:
+        """End the connection, and with stdio the server."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSING_S)
+            if task.done() and not task.cancelled():
+                task.exception()  # retrieved: who waited for an answer has been told
+
+    async def _within(self, wanted: asyncio.Future[Any], what: str) -> Any:
+        """What the connection's task puts into `wanted`, if it does in time and lives."""
+        done, _ = await asyncio.wait(
+            {wanted, self._task}, timeout=self.params.timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if wanted in done:
+            return wanted.result()
+        wanted.cancel()
+        if not done:
+            raise EnvironmentUnready(f"{self.where} gave no answer {what} within {self.params.timeout_s:g} s")
+        error = None if self._task.cancelled() else self._task.exception()
+        cause = f": {describe(_leaf(error))}" if error else ""
+        raise EnvironmentUnready(f"{self.where} gave no answer {what}, the connection ended{cause}")
+
+    # --- in the connection's task -------------------------------------------------------------------------
+
+    async def _serve(self, ready: asyncio.Future[Any]) -> None:
+        kit = sdk()
+        async with AsyncExitStack() as stack:
+            server = await TRANSPORTS[self.params.transport](stack, self.params)
+            client = await stack.enter_async_context(kit.Client(server, cache=None))
+            tools = await _tools(client)
+            if not ready.done():
+                ready.set_result(tools)
+            while True:
+                call, answered = await self._asked.get()
+                if not answered.done():
+                    await self._one(kit, client, call, answered)
+
+    async def _one(self, kit: Any, client: Any, call: ToolCall, answered: asyncio.Future[Any]) -> None:
+        try:
+            result: Any = await client.call_tool(call.name, dict(call.arguments))
+        except kit.MCPError as e:
+            said = clip(sanitise(e.message))
+            unready = EnvironmentUnready(f"{self.where} failed to answer {call.name}: {said}")
+            result = Refused(e.message) if e.code in REFUSALS else unready
+        except Exception as e:  # the SDK's own checks of a result raise what they like
+            result = EnvironmentUnready(f"{self.where} failed to answer {call.name}: {describe(_leaf(e))}")
+        if answered.done():  # nobody waits any more
+            return
+        if isinstance(result, Exception):
+            answered.set_exception(result)
+        else:
+            answered.set_result(result)
+
+
+async def _tools(client: Any) -> frozenset[str]:
+    names: set[str] = set()
+    cursor = None
+    for _ in range(PAGES):
+        page = await client.list_tools(cursor=cursor)
+        names |= {tool.name for tool in page.tools}
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return frozenset(names)
+
+
+def server_name(params: McpParams) -> str:
+    """The server as messages name it: without user, password and query."""
+    if params.transport == "stdio":
+        return f"MCP server {shlex.split(params.url)[0]!r}"
+    parts = urlsplit(params.url)
+    return f"MCP server {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _key(params: McpParams) -> dict[str, str]:
+    """The key's variable and value; nothing where no key is named."""
+    if not params.key_env:
+        return {}
+    if not os.environ.get(params.key_env):
+        raise EnvironmentUnready(
+            f"{server_name(params)} needs a key: set the environment variable {params.key_env}"
+        )
+    return {params.key_env: os.environ[params.key_env]}
+
+
+def _headers(params: McpParams) -> dict[str, str]:
+    token = next(iter(_key(params).values()), None)
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+async def _http(stack: AsyncExitStack, params: McpParams) -> Any:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    client = httpx2.AsyncClient(headers=_headers(params), timeout=params.timeout_s)
+    return streamable_http_client(params.url, http_client=await stack.enter_async_context(client))
+
+
+async def _sse(stack: AsyncExitStack, params: McpParams) -> Any:
+    from mcp.client.sse import sse_client
+
+    return sse_client(params.url, headers=_headers(params), timeout=params.timeout_s)
+
+
+async def _stdio(stack: AsyncExitStack, params: McpParams) -> Any:
+    """No shell reads the command; beside the key its environment holds what the SDK passes on (PATH, HOME, ...)."""
+    command, *args = shlex.split(params.url)
+    return sdk().StdioServerParameters(command=command, args=args, env=_key(params))
+
+
+TRANSPORTS = {"http": _http, "sse": _sse, "stdio": _stdio}
+
+
+def sdk() -> Any:
+    """The package mcp. Raises ParamsError naming the extra when it is not installed."""
+    try:
+        import mcp
+    except ImportError as e:
+        raise ParamsError(
+            "method.source is 'mcp' but the package mcp is not installed: pip install 'envace[mcp]'"
+        ) from e
+    if not hasattr(mcp, "Client"):
+        raise ParamsError("method.source 'mcp' needs version 2 of the package mcp: pip install 'envace[mcp]'")
+    return mcp
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """The first real exception inside groups of them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

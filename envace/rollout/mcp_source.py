@@ -1,0 +1,102 @@
+"""Any MCP server as the environment: it answers the calls of ACT.
+
+Flows in: one call, and `rollout.mcp`. Flows out: the server's response as an Observation.
+Invariant: one connection for each episode, opened at its first call and closed with it, so a server that keeps state
+by connection (every stdio server does) begins anew. A response is text that somebody else wrote: it becomes JSON of at
+most `max_chars` characters, escaped in prompts as every result is. What the server refuses is an error that ACT sees;
+a server without an answer ends the episode as SOURCE_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envace.chat.contract import is_error
+from envace.chat.text import clip, dumps, sanitise, sanitise_json, strict_loads
+from envace.errors import DataError, ParamsError
+from envace.params import McpParams
+from envace.rollout.context import Answer, CallContext
+from envace.rollout.mcp_session import McpSession, Refused, sdk
+from envace.rollout.rehearsal import BROKEN
+from envace.types import JSON, FailureReason, Observation, Source, Task
+
+
+class McpSource:
+    name = Source.ENVIRONMENT
+    parallel = False
+
+    def __init__(self, task: Task, params: McpParams):
+        if not params.url:
+            raise ParamsError("method.source is 'mcp' but rollout.mcp.url is empty; name the MCP server")
+        sdk()  # whether it is there is known before anything is played
+        self.task, self.params = task, params
+        self._session: McpSession | None = None
+
+    async def answer(self, ctx: CallContext) -> Answer:
+        """Raises EnvironmentUnready, or DataError for a task with tools that the server lacks."""
+        session = await self._connected()
+        try:
+            result = await session.call(ctx.call)
+        except Refused as e:
+            ctx.ledger.append(ctx.call)
+            return self._refusal(str(e)), None
+        ctx.ledger.append(ctx.call)
+        return self._read(result), None
+
+    async def aclose(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.aclose()
+
+    async def _connected(self) -> McpSession:
+        if self._session is None:
+            session = self._session = McpSession(self.params)
+            await session.open()
+            names = {tool.get("function", tool)["name"] for tool in self.task.tools}
+            if lacking := sorted(names - session.tools):
+                raise DataError(
+                    f"{session.where} offers no tool {lacking[0]}, which task {self.task.id} has; tools it offers: "
+                    f"{clip(', '.join(sorted(session.tools)) or 'none')}"
+                )
+        return self._session
+
+    def _read(self, result: Any) -> Observation:
+        """The structured response where there is one, else the text, read as JSON where it is JSON."""
+        text = "\n".join(_text(block) for block in result.content)
+        if result.is_error:
+            return self._refusal(text)
+        structured = result.structured_content
+        try:
+            value = sanitise_json(structured) if _is_response(structured) else _json_of(text)
+            written = dumps(value)
+        except ValueError:  # nested too deep, or NaN
+            failure = FailureReason.RESULT_BAD_JSON
+            return Observation(content=dict(BROKEN), source=self.name, error=True, failure=failure)
+        if len(written) > self.params.max_chars:
+            value = {"text": clip(text or written, self.params.max_chars), "truncated": True}
+        return Observation(content=value, source=self.name, error=is_error(value))
+
+    def _refusal(self, text: str) -> Observation:
+        content = {"error": clip(sanitise(text).strip() or "refused", self.params.max_chars)}
+        return Observation(content=content, source=self.name, error=True)
+
+
+def _is_response(value: JSON) -> bool:
+    return isinstance(value, list) or (isinstance(value, dict) and bool(value))
+
+
+def _json_of(text: str) -> JSON:
+    try:
+        value = strict_loads(text)
+    except ValueError:
+        return {"text": sanitise(text)}
+    return value if _is_response(value) else {"text": sanitise(text)}
+
+
+def _text(block: Any) -> str:
+    """The text of a block of content; what is no text is named."""
+    if (text := getattr(block, "text", None)) is not None:
+        return text
+    if (text := getattr(getattr(block, "resource", None), "text", None)) is not None:
+        return text
+    return f"[{getattr(block, 'type', 'content')} left out]"

@@ -1,0 +1,70 @@
+"""A simulator: another model, behind an endpoint, given the identical REHEARSE prompt.
+
+Flows in: one call with the conversation before it, and `rollout.simulator`. Flows out: the response it wrote.
+Invariant: its words are not the policy's, so no generation comes back and nothing of it is trained on. A server that
+cannot be used ends the episode as SOURCE_FAILED, with its address and the cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakKeyDictionary
+
+from envace.chat.renderer import Renderer
+from envace.errors import ParamsError
+from envace.method import Method
+from envace.params import RolloutParams, SimulatorParams
+from envace.rollout.context import Answer, CallContext
+from envace.rollout.endpoint import EndpointPolicy
+from envace.rollout.policy import Completion, GenerationRequest
+from envace.rollout.prompts import PromptSet
+from envace.rollout.rehearsal import RehearsalSource
+from envace.types import Endpoint, Source, replace
+
+
+class SimulatorSource(RehearsalSource):
+    """The prompt is cut as the policy's own would be, by the policy's tokenizer; sampling is the simulator's."""
+
+    def __init__(self, renderer: Renderer, prompt_set: PromptSet, method: Method, params: RolloutParams):
+        own = params.simulator
+        if not (own.base_url and own.model):
+            raise ParamsError(
+                "method.source is 'simulator' but rollout.simulator.base_url or .model is empty; name the server that "
+                "plays the world"
+            )
+        longest = own.max_tokens or params.response_tokens
+        params = replace(params, response_tokens=longest)
+        super().__init__(Shared(own), renderer, prompt_set, method, params, Source.SIMULATOR)
+
+    async def answer(self, ctx: CallContext) -> Answer:
+        own, longest = self.params.simulator, self.params.response_tokens
+        sampling = replace(ctx.sampling, temperature=own.temperature, top_p=own.top_p, max_tokens=longest)
+        return await super().answer(replace(ctx, sampling=sampling))
+
+
+class Shared:
+    """A policy whose connections all episodes of an event loop share, at most `concurrency` requests at once."""
+
+    def __init__(self, own: SimulatorParams):
+        self.own = own
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        policy, gate = _of_loop(self.own)
+        async with gate:
+            return await policy.generate(request)
+
+
+Connection = tuple[EndpointPolicy, asyncio.Semaphore]
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Connection]] = WeakKeyDictionary()
+
+
+def _of_loop(own: SimulatorParams) -> Connection:
+    """Kept for as long as the loop is: connections of one loop are of no use to another."""
+    known, key = _open.setdefault(asyncio.get_running_loop(), {}), repr(own)
+    if key not in known:
+        endpoint = Endpoint(
+            base_url=own.base_url, model=own.model, key_env=own.key_env, extra_body=own.extra_body
+        )
+        policy = EndpointPolicy(endpoint, timeout_s=own.timeout_s, attempts=own.attempts)
+        known[key] = policy, asyncio.Semaphore(own.concurrency)
+    return known[key]

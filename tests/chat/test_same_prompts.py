@@ -1,0 +1,55 @@
+"""Training and evaluation show a policy the same prompts, and both say so where they start."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from token_kit import ROOT
+
+from envace.chat.renderer import HFRenderer
+from envace.errors import EnvironmentUnready, ParamsError
+from envace.params import parse
+
+START = ROOT / "envace/policy/start"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A project whose models are the bundled one, twice, and the same with another template."""
+    for name in ("start", "kept", "other"):
+        shutil.copytree(START, tmp_path / "models" / name)
+    template = tmp_path / "models/other/chat_template.jinja"
+    text = template.read_text(encoding="utf-8")
+    template.write_text("{{ messages | length }}" + text, encoding="utf-8")
+    return SimpleNamespace(params=parse({}), path=lambda *parts: tmp_path.joinpath(*parts))
+
+
+def test_an_evaluation_begins_with_the_check(run):
+    from tasks.serving import open_policy
+
+    assert open_policy(run, "kept").ref.name == "start"
+    with pytest.raises(ParamsError, match="evaluation of other shows the policy other prompts than training"):
+        open_policy(run, "other")
+
+
+def test_a_training_begins_with_the_check(run, monkeypatch):
+    pytest.importorskip("verl")
+    from envace.engine import trainer
+
+    def made(name):
+        found = trainer.RolewiseTrainer.__new__(trainer.RolewiseTrainer)
+        found.run = SimpleNamespace(params=run.params, start=str(run.path("models/start")))
+        found.given = HFRenderer.of(run.path("models", name)).tokenizer
+        return found
+
+    monkeypatch.setattr(
+        trainer.PPOTrainerSync, "_init_tokenizer", lambda self: setattr(self, "tokenizer", self.given)
+    )
+    made("kept")._init_tokenizer()
+    with pytest.raises(ParamsError, match="same chat template"):
+        made("other")._init_tokenizer()
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(EnvironmentUnready, match="holds no tokenizer"):
+        HFRenderer.of(tmp_path)

@@ -1,0 +1,218 @@
+"""A simulator behind an endpoint plays the world: the identical prompt, named failures, nothing trained on."""
+
+import asyncio
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, two_roles
+
+from envace.chat.contract import render_result
+from envace.errors import ParamsError
+from envace.learn.rows import rows_from_episode
+from envace.params import parse, to_dict
+from envace.rollout.episode import run_episode
+from envace.rollout.sources import make_source
+from envace.types import FailureReason, Role, Source, StopReason, replace
+
+ACTS = [call("get") + call("get", "#b"), "it is new", "bye"]
+SETTINGS = {"model": "sim", "attempts": 2, "timeout_s": 5}
+
+
+class Server:
+    """Answers every request by `answer(body) -> (status, headers, text, seconds to wait)`; keeps what it was sent."""
+
+    def __init__(self, answer):
+        self.bodies, self.keys, self.connections, self.busy, self.most = [], [], set(), 0, 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                outer.busy += 1
+                outer.most = max(outer.most, outer.busy)
+                outer.connections.add(self.client_address)
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.bodies.append(body)
+                outer.keys.append(self.headers.get("Authorization"))
+                status, headers, text, wait = answer(body)
+                time.sleep(wait)
+                message = {"role": "assistant", "content": text}
+                data = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
+                outer.busy -= 1
+                self.send_response(status)
+                for name, value in {"Content-Length": len(data), **headers}.items():
+                    self.send_header(name, str(value))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def made(answer):
+        servers.append(Server(answer if callable(answer) else lambda body: answer))
+        return servers[-1]
+
+    yield made
+    for server in servers:
+        server.http.shutdown()
+        server.http.server_close()
+
+
+GOOD = (200, {}, render_result({"state": "new"}), 0)
+
+
+def parsed(url, **settings):
+    """Parameters whose arm `sim` has the simulator as its source."""
+    rollout = {**to_dict(PARAMS), "simulator": {"base_url": url, **SETTINGS, **settings}}
+    return parse({
+        "rollout": rollout, "train": {"runs": ["sim-1"]}, "arms": {"sim": {"source": "simulator"}},
+        "eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
+    })  # fmt: skip
+
+
+async def episode(params, policy, name="e", source="simulator"):
+    method = replace(params.resolved_method("sim"), source=source)
+    return await run_episode(
+        TASK, policy=policy, source=make_source(TASK, method, policy, RENDERER, params.rollout), renderer=RENDERER,
+        judge=TableJudge(), method=method, params=params.rollout, episode_id=name, group_id="g", seed=5,
+        prompt_set=COMPACT,
+    )  # fmt: skip
+
+
+def play(params, acts=ACTS, **more):
+    return asyncio.run(episode(params, two_roles(acts), **more))
+
+
+def test_a_simulator_is_asked_exactly_what_the_policy_would_be(serve):
+    server = serve(GOOD)
+    policy, seen = two_roles(ACTS), []
+    generate = policy.generate
+
+    async def watched(request):
+        seen.append(request)
+        return await generate(request)
+
+    policy.generate = watched
+    params = parsed(server.url)
+    asyncio.run(episode(params, policy, source="rehearse"))
+    own = [
+        [{"role": m.role, "content": m.content} for m in r.messages] for r in seen if r.role is Role.REHEARSE
+    ]
+    e = play(params)
+    assert sorted(map(str, own)) == sorted(str(b["messages"]) for b in server.bodies) and len(own) == 2
+    assert [o.source for o in e.observations] == [Source.SIMULATOR] * 2 and e.reward == 1.0
+    assert e.observations[0].content == {"state": "new"} and e.real_calls == ()
+    rows = rows_from_episode(e, params.resolved_method("sim"))
+    assert {r.role for r in rows} == {Role.ACT} and len(rows) == 3
+
+
+def test_sampling_and_key_are_the_simulators_own(serve, monkeypatch):
+    monkeypatch.setenv("SIM_KEY", "s3cret")
+    server = serve(GOOD)
+    more = {"key_env": "SIM_KEY", "temperature": 0.3, "top_p": 0.9, "max_tokens": 900,
+            "extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}  # fmt: skip
+    e = play(parsed(server.url, **more))
+    body = server.bodies[0]
+    assert (body["temperature"], body["top_p"], body["max_tokens"], body["model"]) == (0.3, 0.9, 900, "sim")
+    assert body["chat_template_kwargs"] == {"enable_thinking": True} and "tools" not in body
+    assert set(server.keys) == {"Bearer s3cret"} and "s3cret" not in str(e)
+    assert {g.sampling.temperature for g in e.generations} == {1.0}
+
+
+def test_without_a_length_of_its_own_it_has_the_policys(serve):
+    server = serve(GOOD)
+    play(parsed(server.url))
+    assert {body["max_tokens"] for body in server.bodies} == {PARAMS.response_tokens}
+
+
+def test_thoughts_are_no_response_and_a_broken_contract_is_an_error_with_a_name(serve):
+    texts = iter(["<think>\nhm\n</think>\n" + render_result({"n": 1}), "shipped"])
+    e = play(parsed(serve(lambda body: (200, {}, next(texts), 0)).url), [call("get"), call("get"), "a", "b"])
+    assert e.observations[0].content == {"n": 1} and e.observations[0].failure is None
+    assert (e.observations[1].error, e.observations[1].failure) == (True, FailureReason.NO_RESULT_TAG)
+    assert e.stop is StopReason.DONE and e.counters["failure/no_result_tag"] == 1
+
+
+def test_a_busy_server_is_asked_again_when_it_says(serve):
+    answers = iter([(503, {"Retry-After": "0.2"}, "", 0), GOOD])
+    began = time.monotonic()
+    e = play(parsed(serve(lambda body: next(answers)).url), [call("get"), "a", "b"])
+    assert e.stop is StopReason.DONE and time.monotonic() - began > 0.2
+
+
+@pytest.mark.parametrize(
+    ("answer", "settings", "words"),
+    [
+        ((500, {}, "", 0), {}, "status 500"),
+        ((404, {}, "", 0), {}, "status 404"),
+        ((200, {}, "", 3), {"timeout_s": 0.2}, "chat/completions does not serve 'sim'"),
+        (GOOD, {"key_env": "NO_SUCH_KEY"}, "set the environment variable NO_SUCH_KEY"),
+    ],
+)
+def test_a_simulator_that_cannot_be_used_ends_the_episode_with_its_address(
+    answer, settings, words, serve, monkeypatch
+):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    server = serve(answer)
+    e = play(parsed(server.url, **settings))
+    assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None)
+    assert words in e.stop_detail and server.url in e.stop_detail
+    assert len(server.bodies) <= 4  # two calls, two attempts each
+
+
+def test_a_dead_simulator_is_no_failure_of_the_policy():
+    e = play(parsed("http://127.0.0.1:9/v1", attempts=1))
+    assert e.stop is StopReason.SOURCE_FAILED and "127.0.0.1:9" in e.stop_detail
+
+
+def test_a_server_that_drips_is_left_at_the_deadline():
+    """Each byte comes in time, the answer never does."""
+
+    async def main():
+        async def drip(reader, writer):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            while True:
+                writer.write(b" ")
+                await asyncio.sleep(0.05)
+
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        e = await episode(parsed(url, attempts=1, timeout_s=0.4), two_roles(ACTS))
+        server.close()
+        return e
+
+    e = asyncio.run(main())
+    assert e.stop is StopReason.SOURCE_FAILED and "no answer within 0.4 s" in e.stop_detail
+
+
+def test_episodes_share_connections_and_the_cap_on_requests(serve):
+    server = serve((200, {}, render_result({"n": 1}), 0.02))
+    params = parsed(server.url, concurrency=3)
+
+    async def many():
+        return await asyncio.gather(*(episode(params, two_roles(ACTS), name=f"e-{k}") for k in range(8)))
+
+    assert {e.stop for e in asyncio.run(many())} == {StopReason.DONE}
+    assert len(server.bodies) == 16 and server.most <= 3 and len(server.connections) <= 3
+    assert play(params).stop is StopReason.DONE  # another event loop, other connections
+
+
+def test_an_arm_with_a_simulator_needs_one():
+    with pytest.raises(ParamsError, match="rollout.simulator.base_url or .model is empty"):
+        parsed("")
+    params, method = parse({}), parse({}).resolved_method()
+    with pytest.raises(ParamsError, match="name the server that plays the world"):
+        make_source(TASK, replace(method, source="simulator"), None, RENDERER, params.rollout)
