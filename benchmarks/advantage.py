@@ -139,7 +139,7 @@ def report(
 def main() -> None:
     """Compare group advantages with verl's."""
     cli = argparse.ArgumentParser(prog="python -m benchmarks.advantage", description=main.__doc__)
-    cli.add_argument("--rows", type=int, nargs="+", default=[640, 10240])
+    cli.add_argument("--rows", type=int, nargs="+", default=[640, 10240, 102_400])
     cli.add_argument("--tokens", type=int, default=512)
     cli.add_argument("--rounds", type=int, default=11)
     cli.add_argument("--out", type=Path, help="write the numbers as JSON")

@@ -26,10 +26,11 @@ from typing import Any
 
 from envace.errors import boundary
 from envace.judge.asking import chat_body
+from envace.judge.bill import Bill
 from envace.judge.endpoints import Patience
 from envace.judge.llm import LLMJudge
 from envace.judge.options import read_options
-from envace.judge.verdicts import Bill, read_reply
+from envace.judge.verdicts import read_reply
 from envace.params import JudgeParams
 from envace.types import Item, Message, Task, ToolCall
 

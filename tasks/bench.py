@@ -21,13 +21,14 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envace.bench.harness.spec import Adapter, EvalRequest, EvalRoles, RawRun
+from envace.bench.harness.spec import EvalRequest, EvalRoles, RawRun
 from envace.errors import StageFailed
 from envace.params import RoleParams, to_dict
 from envace.policy.card import read_card
 from envace.track.lineage import versions
 from envace.types import Endpoint, PolicyRef, SampleRecord, Sampling, ScoreRecord
 from tasks.files import publish, write_json, write_jsonl
+from tasks.training import hub_folder
 
 
 @dataclass(slots=True)
@@ -48,8 +49,8 @@ def run_harness(run: Any, policy: str, benchmark: str) -> Bench:
     from envace.bench.harness.registry import adapter as find_adapter
 
     p, adapter, began = run.params.bench, find_adapter(benchmark), time.time()
-    with agent_of(run, policy) as (agent, ref):
-        request = request_for(run, adapter, agent, ref, benchmark)
+    with agent_of(run, policy) as (agent, ref), part(p.user) as user, part(p.judge) as judge:
+        request = request_for(run, EvalRoles(agent=agent, user=user, judge=judge), ref, benchmark)
         scores, samples, runs = evaluate(
             adapter, request, run.path(".harness"), say=run.say, bootstrap=run.params.report.bootstrap,
             min_complete=p.min_complete, policy=policy, policy_hash=ref.hash, variant=request.variant,
@@ -62,7 +63,8 @@ def run_harness(run: Any, policy: str, benchmark: str) -> Bench:
 @contextmanager
 def agent_of(run: Any, policy: str) -> Iterator[tuple[Endpoint, PolicyRef]]:
     """An address at which the policy answers, and its card; weights are served for as long as the block lasts."""
-    from envace.serving import serve
+    from envace.serving.serve import serve
+    from envace.types import replace
 
     ref, p = read_card(run.path("models", policy)), run.params
     sampling = Sampling(temperature=p.bench.temperature, max_tokens=p.bench.max_tokens)
@@ -72,14 +74,18 @@ def agent_of(run: Any, policy: str) -> Iterator[tuple[Endpoint, PolicyRef]]:
             base_url=base.base_url, model=base.model, key_env=base.key_env, context=base.context, sampling=sampling
         ), ref  # fmt: skip
         return
-    weights = ref.uri if ref.kind == "hub" and policy in p.bench.baselines else run.path("models", policy)
-    with serve(weights, name=policy, device=p.engine.device, revision=ref.revision, say=run.say) as endpoint:
-        from envace.types import replace
-
+    weights = run.path("models", policy)
+    if policy in p.bench.baselines:
+        weights = hub_folder(ref.uri, ref.revision, f"bench.baselines.{policy}.uri")
+    log = run.state / "logs" / f"serve-{policy}.log"
+    with serve(
+        weights, name=policy, device=p.engine.device, thinking=p.bench.thinking, concurrency=p.bench.concurrency,
+        say=run.say, log=log,
+    ) as endpoint:  # fmt: skip
         yield replace(endpoint, sampling=sampling), ref
 
 
-def request_for(run: Any, adapter: Adapter, agent: Endpoint, ref: PolicyRef, benchmark: str) -> EvalRequest:
+def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, benchmark: str) -> EvalRequest:
     """What is asked of the harness. The work folder is named by all that shapes the answers."""
     p = run.params.bench
     options = dict(p.options.get(benchmark, {}))
@@ -88,7 +94,6 @@ def request_for(run: Any, adapter: Adapter, agent: Endpoint, ref: PolicyRef, ben
     key = hashlib.sha256(json.dumps([own, options, subsets, ref.hash], sort_keys=True).encode()).hexdigest()[
         :12
     ]
-    roles = EvalRoles(agent=agent, user=_endpoint(p.user), judge=_endpoint(p.judge))
     return EvalRequest(
         roles=roles, subsets=subsets, trials=p.trials, seed=p.seed, concurrency=p.concurrency, limit=p.limit,
         deadline_s=p.deadline_s, thinking=p.thinking, options=options,
@@ -96,14 +101,21 @@ def request_for(run: Any, adapter: Adapter, agent: Endpoint, ref: PolicyRef, ben
     )  # fmt: skip
 
 
-def _endpoint(role: RoleParams) -> Endpoint | None:
-    if not role.base_url:
-        return None
+@contextmanager
+def part(role: RoleParams) -> Iterator[Endpoint | None]:
+    """The server of a role, started here when its lines are fixed; None where nobody plays it."""
+    from envace.serving.scripted import scripted
+
+    if role.script:
+        with scripted(role.script) as endpoint:
+            yield endpoint
+        return
     sampling = Sampling(temperature=role.temperature, max_tokens=role.max_tokens)
-    return Endpoint(
+    server = Endpoint(
         base_url=role.base_url, model=role.model, key_env=role.key_env, context=role.context, sampling=sampling,
         extra_body=role.extra_body,
     )  # fmt: skip
+    yield server if role.base_url else None
 
 
 def check_complete(samples: list[SampleRecord], min_complete: float) -> None:

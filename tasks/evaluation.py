@@ -18,11 +18,13 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.errors import StageFailed, UserError
+from envace.judge.counts import judge_metrics
 from envace.track.lineage import file_hash, versions
 from envace.types import SampleRecord, ScoreRecord, Task
 from tasks.data import read_split, split_file
 from tasks.files import publish, write_json, write_jsonl
 from tasks.serving import Served, open_policy
+from tasks.tracking import traced
 
 METRICS = ("success", "checklist", "steps", "calls", "tokens")
 
@@ -79,11 +81,14 @@ async def commit(
     from envace.judge import make_judge
 
     p = run.params
-    return await evaluate(
-        served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=p.resolved_method(),
-        renderer=served.renderer, judge=make_judge(p.judge), temperature=p.eval.temperature,
-        concurrency=p.engine.concurrency, progress=Ticker(run, "episodes"), memory_for=memory_for,
-    )  # fmt: skip
+    with traced(run, served.ref.name) as shown:
+        samples, episodes = await evaluate(
+            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=p.resolved_method(),
+            renderer=served.renderer, judge=make_judge(p.judge), temperature=p.eval.temperature,
+            concurrency=p.engine.concurrency, progress=Ticker(run, "episodes"), memory_for=memory_for,
+        )  # fmt: skip
+        shown += episodes
+    return samples, episodes
 
 
 class Ticker:
@@ -153,6 +158,7 @@ def write_outcome(run: Any, outcome: Outcome, out: Path, names: tuple[str, ...])
         values = {s.metric: s.score for s in outcome.scores}
         write_json(scratch / "metrics.json", nested(names, values))
     log_scores(run, names, outcome.scores)
+    run.metrics(judge_metrics(v for e in outcome.episodes for v in e.verdicts))
 
 
 def nested(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.track.traces import of_episodes
 from envace.types import Attempt, Memory, Task
 from tasks.data import read_split
 from tasks.evaluation import Outcome, Ticker, choose, commit, score_samples
 from tasks.serving import Served, open_policy
+from tasks.tracking import trace_episodes
 
 PARALLEL_TASKS = 16  # tasks that rehearse at once
 Lessons = dict[tuple[str, int], tuple[list[Attempt], Memory]]  # (task, trial) -> what was tried and learned
@@ -32,6 +34,8 @@ def rehearse_and_commit(run: Any, point: str) -> Outcome:
     tasks = choose(read_split(run, "held"), p.tts.limit, p.eval.seed)
     served = open_policy(run, p.tts.policy)
     lessons = asyncio.run(_rehearse_all(run, served, tasks, mode, n)) if n else {}
+    private = [a.episode for tried, _ in lessons.values() for a in tried]
+    trace_episodes(run, of_episodes(private, {"envace.policy": p.tts.policy}), kind="rehearsal")
     memory_for = (lambda job, trial: lessons[job.id, trial][1]) if n else None
     samples, episodes = asyncio.run(commit(run, served, tasks, p.tts.trials, memory_for))
     variant = f"rehearse-{point}" if n else "plain"

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -254,3 +254,57 @@ def lineage_of_model(run: Any, ref: Any) -> None:
             "model.kind": ref.kind,
         }
     )
+
+
+def trace_episodes(run: Any, candidates: Iterable[Any], kind: str = "") -> None:
+    """Episodes of a stage as MLflow traces, as many as `mlflow.traces` and `mlflow.failed_traces` say.
+
+    candidates: see `envace.track.traces`. kind: of episodes beside the stage's own, such as rehearsal.
+    """
+    from envace.track.traces import log_traces
+
+    p = run.params.mlflow
+    if run.log is None or not (p.traces or p.failed_traces):
+        return
+    tags = {
+        "envace.stage": run.name,
+        "envace.preset": run.params.method.preset,
+        "envace.size": run.params.size,
+    }
+    if kind:
+        tags["envace.kind"] = kind
+    books = log_traces(run.log, candidates, sample=p.traces, failed=p.failed_traces, tags=tags)
+    if books.episodes or books.unreadable:
+        run.say(books.sentence())
+        prefix = f"traces/{kind}_" if kind else "traces/"
+        run.metrics({f"{prefix}{name}": value for name, value in books.counts().items()})
+
+
+@contextmanager
+def traced(run: Any, policy: str) -> Iterator[list[Any]]:
+    """Episodes put into the list become traces when the block ends, and so do those of a pool that gave up."""
+    from envace.rollout.pool import PoolAborted
+    from envace.track.traces import of_episodes
+
+    episodes: list[Any] = []
+    try:
+        yield episodes
+    except PoolAborted as e:
+        episodes += e.episodes
+        raise
+    finally:
+        trace_episodes(run, of_episodes(episodes, {"envace.policy": policy}))
+
+
+def trace_training(run: Any, work: Path, policy: str, last: int | None = None) -> None:
+    """The episodes a training has left in its work folder, up to step `last`."""
+    from envace.track.traces import of_file
+
+    files = sorted((work / "episodes").glob("step_*.jsonl"))
+    steps = [(int(path.stem.partition("_")[2]), path) for path in files]
+    trace_episodes(run, (
+        candidate
+        for step, path in steps
+        if last is None or step <= last
+        for candidate in of_file(path, {"envace.policy": policy, "envace.step": str(step)})
+    ))  # fmt: skip

@@ -21,7 +21,7 @@ from envace.errors import DataError, EnvironmentUnready, UserError
 from envace.params import SFT
 from envace.types import PolicyRef
 from tasks.files import check_writable, publish, writable, write_csv, write_json
-from tasks.tracking import lineage_of_model
+from tasks.tracking import lineage_of_model, trace_training
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
 
@@ -81,22 +81,24 @@ def _local(run: Any, scratch: Path, out: Path) -> PolicyRef:
     return _card(run, scratch, out, "local", str(source))
 
 
-def _hub(run: Any, scratch: Path, out: Path) -> PolicyRef:
+def hub_folder(uri: str, revision: str, key: str) -> Path:
+    """A hub model in the hub's own cache. Raises EnvironmentUnready naming the parameter that asked for it."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    p = run.params.policy
     try:
-        folder = snapshot_download(
-            p.uri,
-            revision=p.revision or None,
-            allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"],
-        )
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+        return Path(snapshot_download(uri, revision=revision or None, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as e:
         raise EnvironmentUnready(
-            f"policy.uri {p.uri} at revision {p.revision or 'main'} cannot be fetched: {e}"
+            f"{key} {uri} at revision {revision or 'main'} cannot be fetched: {e}"
         ) from e
-    for item in sorted(q for q in Path(folder).iterdir() if q.is_file()):
+
+
+def _hub(run: Any, scratch: Path, out: Path) -> PolicyRef:
+    p = run.params.policy
+    folder = hub_folder(p.uri, p.revision, "policy.uri")
+    for item in sorted(q for q in folder.iterdir() if q.is_file()):
         _link_or_copy(item.resolve(), scratch / item.name)
     return _card(run, scratch, out, "hub", p.uri)
 
@@ -177,10 +179,14 @@ def run_training(run: Any, arm: str, seed: int, trainer: Callable[..., Any] | No
     run.log.tags({"envace.attempt": attempt, "envace.work": work.name})
     env = {"MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID": run.log.run_id}
     show = ProgressView(run, f"train-{arm}-{seed}")
-    result = trainer(
-        run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
-        work=work, on_progress=show, env=env,
-    )  # fmt: skip
+    try:
+        result = trainer(
+            run.params, arm, seed, tasks_file=run.path("data/staged/train.parquet"), start=run.path("models/start"),
+            work=work, on_progress=show, env=env,
+        )  # fmt: skip
+    except UserError:  # what its last steps looked like
+        trace_training(run, work, f"{arm}-{seed}")
+        raise
     run.log.tags({"envace.resumed_from": result.resumed_from, "envace.trained": str(result.ran).lower()})
     if not result.ran:
         run.say(f"already trained to step {result.steps}")
@@ -248,6 +254,7 @@ def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]
         write_csv(scratch / "curve.csv", steps, CURVE)
         info = training_info(arm, seed, result, steps, work)
         write_json(scratch / "train.json", info)
+    trace_training(run, work, f"{arm}-{seed}", result.steps)
     if not result.ran:  # the attempt that trained has them; this run shows them too
         for step in steps:
             run.metrics({k: v for k, v in step.items() if k != "step"}, step["step"])

@@ -11,9 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from envace.judge.bill import Bill
 from envace.judge.endpoints import Endpoint, Endpoints, Patience
-from envace.judge.options import Options
-from envace.judge.verdicts import Bill, JudgeFault, reply_text
+from envace.judge.options import Options, host
+from envace.judge.verdicts import JudgeFault, reply_text
 from envace.judge.wire import Reply, Wire
 
 RETRIED_STATUS = {408, 409, 425, 429}
@@ -46,7 +47,7 @@ class Client:
             endpoints.give_up(endpoint)
             raise
         endpoints.done(endpoint, began)
-        bill.took(time.monotonic() - began)
+        bill.took(time.monotonic() - began, host(endpoint.url))
         return text
 
     async def aclose(self) -> None:

@@ -17,23 +17,35 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from envace.judge.asking import chat_body, fenced, step_body, steps_of
 from envace.judge.audit import Agreement, audited
+from envace.judge.bill import Bill
 from envace.judge.cache import Appended, Cache, content_key
 from envace.judge.checklist import item_answer
 from envace.judge.client import RETRIED_STATUS, Client
 from envace.judge.endpoints import LONGEST_PAUSE_S, Patience
 from envace.judge.options import Options, read_options
-from envace.judge.verdicts import WORDS, Bill, Finding, JudgeFault, read_reply, read_single
+from envace.judge.verdicts import WORDS, Finding, JudgeFault, read_reply, read_single
 from envace.params import JudgeParams
-from envace.types import Answer, Item, Message, Task, Verdict
+from envace.types import Answer, Audit, Item, Message, Task, Verdict, replace
 
 __all__ = ["LONGEST_PAUSE_S", "LLMJudge", "RETRIED_STATUS", "WORDS", "chat_body", "fenced"]
 Write = Callable[[Sequence[Item], bool], bytes]  # the request for some items, with or without a schema
 Read = Callable[[str, Sequence[Item]], list[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What was found of one item, and its share of the cost."""
+
+    finding: Finding
+    bill: Bill
+    cached: bool
+    step: int | None = None  # the first for which it held
 
 
 class LLMJudge:
@@ -59,14 +71,12 @@ class LLMJudge:
         items = task.checklist[turn]
         if not items:
             return []
-        bill, started = Bill(), time.monotonic()
-        try:
-            found = await self._judge(self.options.mode, items, turn, messages, bill)
-        finally:
-            self.bill.add(bill)  # a turn whose episode is cancelled has cost too
+        started = time.monotonic()
+        found = await self._judge(self.options.mode, items, turn, messages, self.bill)
         seconds = time.monotonic() - started
-        await self._audit(task, turn, messages, found)
-        return _verdicts(items, turn, found, bill.tokens, seconds)
+        verdicts = [self._verdict(i, turn, ruling, seconds / len(items)) for i, ruling in zip(items, found)]
+        audit = await self._audit(task, turn, messages, [ruling.finding for ruling in found])
+        return [replace(v, audit=a) for v, a in zip(verdicts, audit, strict=True)] if audit else verdicts
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
@@ -74,53 +84,53 @@ class LLMJudge:
 
     def cost(self) -> float:
         """What all requests so far have cost, audits too, at `price_in` and `price_out`."""
-        o, bills = self.options, (self.bill, self.audit_bill)
-        read, written = sum(b.tokens_in for b in bills), sum(b.tokens_out for b in bills)
-        return (read * o.price_in + written * o.price_out) / 1e6
+        return self._price(self.bill) + self._price(self.audit_bill)
+
+    def _price(self, bill: Bill) -> float:
+        return bill.price(self.options.price_in, self.options.price_out)
 
     async def _judge(
         self, mode: str, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: Bill
-    ) -> list[Finding]:
+    ) -> list[Ruling]:
         if mode == "step_item":
             return await self._by_steps(items, turn, messages, bill)
 
         def write(asked: Sequence[Item], structured: bool) -> bytes:
             return chat_body(self.options, asked, turn, messages, structured=structured)
 
-        return await self._settle(items, write, read_reply, bill)
+        found, own, cached = await self._settle(items, write, read_reply, bill)
+        return [Ruling(finding=f, bill=b, cached=cached) for f, b in zip(found, own.split(len(items)))]
 
     async def _by_steps(
         self, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: Bill
-    ) -> list[Finding]:
+    ) -> list[Ruling]:
         """The paper's way: every step with every item. An item holds when it holds for any step; without a step
         it does not."""
         before, steps = steps_of(turn, messages)
-        asked = [(item, now) for item in items for now in steps]
+        writes = [partial(self._write_step, before, now) for now in steps]
         results = await asyncio.gather(
-            *(self._settle([i], partial(self._write_step, before, now), _read_one, bill) for i, now in asked)
+            *(self._settle([item], write, _read_one, bill) for item in items for write in writes)
         )
-        found: dict[str, list[Verdict]] = {item.id: [] for item in items}
-        for (item, _), [(answer, reason)] in zip(asked, results, strict=True):
-            found[item.id].append(Verdict(item_id=item.id, turn=turn, answer=answer, reason=reason))
-        return [_any_step(item, found[item.id]) for item in items]
+        n = len(steps)
+        return [_any_step(item, turn, results[k * n : (k + 1) * n]) for k, item in enumerate(items)]
 
     def _write_step(
         self, before: Sequence[Message], now: Sequence[Message], items: Sequence[Item], structured: bool
     ) -> bytes:
         return step_body(self.options, items[0], before, now, structured=structured)
 
-    async def _settle(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> list[Finding]:
+    async def _settle(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> Settled:
         """The cache's answers, or attempts until every item is answered or they run out."""
         if self._cache is None:
-            return await self._attempts(items, write, read, bill)
+            return await self._ask(items, write, read, bill)
         key = content_key(write(items, True))
         found = self._cache.get(key, items)
         if found is not None:
             self.cached += 1
-            return found
-        found = await self._attempts(items, write, read, bill)
-        self._keep(partial(self._cache.put, key, items, found))
-        return found
+            return found, Bill(), True
+        settled = await self._ask(items, write, read, bill)
+        self._keep(partial(self._cache.put, key, items, settled[0]))
+        return settled
 
     def _keep(self, write: Callable[[], None]) -> None:
         try:
@@ -128,66 +138,87 @@ class LLMJudge:
         except OSError:
             self.unkept += 1
 
+    async def _ask(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> Settled:
+        own = Bill()
+        try:
+            return await self._attempts(items, write, read, own), own, False
+        finally:
+            bill.add(own)  # a question whose episode is cancelled has cost too
+
     async def _attempts(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> list[Finding]:
         """Only items still open are asked again; an answer once given stays."""
         found: dict[str, Finding] = {}
         patience, left = Patience(self.options.attempts), list(items)
-        for _ in range(self.options.attempts):
-            again = True
+        for nth in range(self.options.attempts):
+            again, before, reason = True, bill.requests, "judge_malformed"
             try:
                 text = await self.client.ask(partial(write, left), patience, bill)
                 new = read(text, left)
             except JudgeFault as fault:
                 new, again = [(Answer.UNSCORED, str(fault))] * len(left), fault.again
+                reason = fault.reason
+            bill.retries += nth > 0 and bill.requests > before
             found.update((item.id, f) for item, f in zip(left, new, strict=True))
             left = [item for item in left if found[item.id][0] is Answer.UNSCORED]
+            bill.faults.update([reason] if left else [])
             if not left or not again:
                 break
         return [found[item.id] for item in items]
 
     async def _audit(
         self, task: Task, turn: int, messages: Sequence[Message], found: Sequence[Finding]
-    ) -> None:
-        """Judge a turn of the sample the other way too, and count how far the two agree."""
+    ) -> list[Audit]:
+        """Judge a turn of the sample the other way too, and count how far the two agree. Empty for other turns."""
         o, items = self.options, task.checklist[turn]
         if not o.audit or not audited(
             o.audit_seed, o.audit, task.id, turn, chat_body(o, items, turn, messages)
         ):
-            return
+            return []
         other_mode = "turn" if o.mode == "step_item" else "step_item"
-        other = await self._judge(other_mode, items, turn, messages, self.audit_bill)
+        rulings = await self._judge(other_mode, items, turn, messages, self.audit_bill)
+        other = [ruling.finding for ruling in rulings]
         by_turn, by_steps = (other, found) if other_mode == "turn" else (found, other)
         self.agreement.count(by_turn, by_steps)
         if self._audits:
             answers = {"turn_answers": [a for a, _ in by_turn], "step_answers": [a for a, _ in by_steps]}
             record = {"task": task.id, "turn": turn, "items": [i.id for i in items], **answers}
             self._keep(partial(self._audits.append, record))
+        return [
+            Audit(answer=r.finding[0], cost_tokens=r.bill.tokens, cost=self._price(r.bill)) for r in rulings
+        ]
+
+    def _verdict(self, item: Item, turn: int, ruling: Ruling, seconds: float) -> Verdict:
+        answer, reason = ruling.finding
+        bill = ruling.bill
+        return Verdict(
+            item_id=item.id, turn=turn, answer=answer, reason=reason, cost_tokens=bill.tokens, seconds=seconds,
+            cost=self._price(bill), cached=ruling.cached, step=ruling.step, endpoint=bill.endpoint,
+            requests=bill.requests, retries=bill.retries, faults=dict(bill.faults),
+        )  # fmt: skip
+
+
+Settled = tuple[list[Finding], Bill, bool]  # what was found, what it has cost, whether the cache knew it
 
 
 def _read_one(text: str, items: Sequence[Item]) -> list[Finding]:
     return [read_single(text, items[0])]
 
 
-def _any_step(item: Item, verdicts: Sequence[Verdict]) -> Finding:
-    if not verdicts:
+def _any_step(item: Item, turn: int, settled: Sequence[Settled]) -> Ruling:
+    """An item's steps as one ruling."""
+    bill = Bill()
+    for _, own, _ in settled:
+        bill.add(own)
+    found = [finding for [finding], _, _ in settled]
+    step = next((k for k, (answer, _) in enumerate(found) if answer is Answer.YES), None)
+    cached = bool(settled) and all(cached for _, _, cached in settled)
+    return Ruling(finding=_one_of(item, turn, found), bill=bill, cached=cached, step=step)
+
+
+def _one_of(item: Item, turn: int, found: Sequence[Finding]) -> Finding:
+    """Yes when any step is; without a step no."""
+    if not found:
         return Answer.NO, ""
-    answer = item_answer(item, verdicts)
-    reasons = (v.reason for v in verdicts if v.answer is Answer.UNSCORED)
+    answer = item_answer(item, [Verdict(item_id=item.id, turn=turn, answer=a) for a, _ in found])
+    reasons = (reason for a, reason in found if a is Answer.UNSCORED)
     return answer, next(reasons, "") if answer is Answer.UNSCORED else ""
-
-
-def _verdicts(
-    items: Sequence[Item], turn: int, found: Sequence[Finding], tokens: int, seconds: float
-) -> list[Verdict]:
-    each, rest = divmod(tokens, len(items))
-    return [
-        Verdict(
-            item_id=item.id,
-            turn=turn,
-            answer=answer,
-            reason=reason,
-            cost_tokens=each + (i < rest),
-            seconds=seconds / len(items),
-        )
-        for i, (item, (answer, reason)) in enumerate(zip(items, found, strict=True))
-    ]

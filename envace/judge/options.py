@@ -93,6 +93,11 @@ def shown(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def host(url: str) -> str:
+    """Who an address names, for records: host and port alone, since a path may hold a key too."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
 def _endpoints(base_url: str, more: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     """`base_url` with weight 1, then the others; an address named twice keeps the weight given last."""
     weights = {chat_url(base_url): 1.0} if base_url or not more else {}

@@ -10,66 +10,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from envace.judge.bill import Bill
 from envace.types import JSON, Answer, Item
 
 WORDS = {"true": Answer.YES, "yes": Answer.YES, "false": Answer.NO, "no": Answer.NO}
-MOST_TOKENS = 10**9  # a server that states more for one call is lying
 Finding = tuple[Answer, str]
 
 
 class JudgeFault(Exception):
     """One request that gave no usable answer. Never leaves the judge.
 
-    `again`: asking again may help. `blamed`: the endpoint is at fault, not the request or the model's words.
-    `wait_s`: how long the server asked to be left alone.
+    `reason`: its name. `again`: asking again may help. `blamed`: the endpoint is at fault, not the request or the
+    model's words. `wait_s`: how long the server asked to be left alone.
     """
 
     def __init__(
         self, reason: str, detail: str = "", *, again: bool = True, blamed: bool = False, wait_s: float = 0.0
     ):
         super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
         self.again, self.blamed, self.wait_s = again, blamed, wait_s
-
-
-@dataclass(slots=True)
-class Bill:
-    """What judging has cost, over all requests: tokens as the servers state them."""
-
-    requests: int = 0
-    tokens: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    unstated: int = 0  # completions without usage
-    seconds: float = 0.0  # summed over questions that brought a completion
-    answered: int = 0  # such questions
-    slowest: float = 0.0  # the longest of them
-
-    def note(self, usage: JSON) -> None:
-        """Add one completion's usage; numbers that cannot be counts are left out."""
-        usage = usage if isinstance(usage, dict) else {}
-        read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-        total = _count(usage.get("total_tokens")) or read + written
-        self.tokens_in, self.tokens_out = self.tokens_in + read, self.tokens_out + written
-        self.tokens += total
-        self.unstated += not total
-
-    def took(self, seconds: float) -> None:
-        """One completion came after so long."""
-        self.seconds, self.answered = self.seconds + seconds, self.answered + 1
-        self.slowest = max(self.slowest, seconds)
-
-    def add(self, other: Bill) -> None:
-        """All of another bill."""
-        self.requests += other.requests
-        self.tokens += other.tokens
-        self.tokens_in += other.tokens_in
-        self.tokens_out += other.tokens_out
-        self.unstated += other.unstated
-        self.seconds, self.answered = self.seconds + other.seconds, self.answered + other.answered
-        self.slowest = max(self.slowest, other.slowest)
 
 
 def reply_text(content: bytes, bill: Bill) -> str:
@@ -134,8 +96,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         raise ValueError("a key occurs twice")
     return data
-
-
-def _count(value: Any) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value <= MOST_TOKENS else 0

@@ -1,12 +1,14 @@
 """Secrets out of whatever leaves the process.
 
 Flows in: text and JSON data bound for logs, MLflow or a report. Flows out: the same with secrets replaced.
-Invariant: the value of every variable named by a `key_env` parameter, and everything that looks like an
-authorization header, a key or a password in an address, is replaced whole; the names stay readable.
+Invariant: the value of every variable named by a `key_env` parameter, plain or inside JSON text, and everything
+that looks like an authorization header, a key or a password in an address, is replaced whole; the names stay
+readable.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -58,12 +60,20 @@ def key_variables(data: Any) -> Iterator[str]:
             yield from key_variables(value)
 
 
+def _as_json(value: str) -> Iterator[str]:
+    """A value as it stands inside JSON text, and in that with the escape prompts use."""
+    for ascii_only in (True, False):
+        inside = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        yield from (inside, inside.replace("<", "\\u003c"))
+
+
 class Redactor:
     """Redactor(params_as_plain_data): knows the secrets of this process."""
 
     def __init__(self, data: Any = None, environ: Mapping[str, str] | None = None):
         environ = os.environ if environ is None else environ
         values = {environ.get(name, "") for name in (*key_variables(data or {}), *ALWAYS)}
+        values |= {form for value in values if len(value) >= SHORTEST for form in _as_json(value)}
         self._secrets = sorted((v for v in values if len(v) >= SHORTEST), key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -78,7 +88,11 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {k: MARK if SECRET_KEY.match(str(k)) and v else self.data(v) for k, v in value.items()}
+            return dict(self._pair(k, v) for k, v in value.items())
         if isinstance(value, (list, tuple)):
             return [self.data(v) for v in value]
         return value
+
+    def _pair(self, key: Any, value: Any) -> tuple[Any, Any]:
+        secret = SECRET_KEY.match(str(key)) and value
+        return self.text(key) if isinstance(key, str) else key, MARK if secret else self.data(value)

@@ -31,7 +31,11 @@ def run(tmp_path, monkeypatch):
         policy=policy, renderer=policy.renderer, ref=PolicyRef(kind="tiny", uri="models/start", hash="h")
     )
     monkeypatch.setattr(evaluation, "open_policy", lambda run, name: served)
-    return SimpleNamespace(params=PARAMS, path=tmp_path.joinpath, say=lambda text: None)
+    logged = {}
+    return SimpleNamespace(
+        params=PARAMS, path=tmp_path.joinpath, log=None, say=lambda text: None, logged=logged,
+        metrics=lambda values, step=0: logged.update(values),
+    )  # fmt: skip
 
 
 def test_the_files_benchmark_plays_the_files_split_with_its_floors(run):
@@ -56,3 +60,11 @@ def test_a_benchmark_whose_split_was_not_staged_names_the_parameter(run):
 def test_a_benchmark_without_an_adapter_names_those_that_have_one(run):
     with pytest.raises(UserError, match="tau2 has no adapter here yet; available: desk, desk-unseen, files"):
         evaluation.play_benchmark.fn(run, "start", "tau2")
+
+
+def test_what_the_judge_did_in_an_evaluation_is_counted_beside_its_scores(run, tmp_path):
+    outcome = evaluation.play_benchmark.fn(run, "start", "files")
+    evaluation.write_outcome.fn(run, outcome, tmp_path / "out", ("evaluate", "start", "files"))
+    verdicts = [v for e in outcome.episodes for v in e.verdicts]
+    assert run.logged["judge/verdicts"] == len(verdicts) > 0 == run.logged["judge/unscored"]
+    assert run.logged["files/success"] == 1.0 and "judge/requests" not in run.logged

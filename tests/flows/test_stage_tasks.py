@@ -30,7 +30,8 @@ class Log:
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////x.db")
-    return Run("train@envace-1", parse({"train": {"steps": 2, "save_every": 1}}), tmp_path, Log())
+    params = parse({"train": {"steps": 2, "save_every": 1}, "mlflow": {"traces": 0, "failed_traces": 0}})
+    return Run("train@envace-1", params, tmp_path, Log())
 
 
 def scripted_trainer(params, arm, seed, *, tasks_file, start, work, on_progress, env):

@@ -188,3 +188,21 @@ def answers(answer: Answering, **changes: object) -> tuple[list[str], list[str]]
         found = judge_once(params(server.url, **changes))
     assert [v.item_id for v in found] == ["C0", "C1"]
     return [v.answer.value for v in found], [v.reason for v in found]
+
+
+def by_steps(answer):
+    """A server that answers requests for one item and step by `answer(user message)`, others with FINE."""
+
+    def reply(server, n):
+        text = server.asked(n - 1)
+        said = answer(text) if text.startswith("<item>") else FINE
+        return 200, completion(said, usage={"prompt_tokens": 100, "completion_tokens": 10}), 0.0
+
+    return reply
+
+
+def judged(answer, n: int = 1, **changes):
+    """The judge, its verdicts on `n` turns and the server `by_steps` made."""
+    with serving(lambda i: by_steps(answer)(server, i)) as server:
+        judge, turns = judge_turns(options(server.url, concurrency=1, **changes), n)
+    return judge, turns, server

@@ -30,8 +30,9 @@ from judge_kit import (
 
 from envace.errors import EnvironmentUnready
 from envace.judge import turn_reward
+from envace.judge.bill import Bill
 from envace.judge.llm import LLMJudge
-from envace.judge.verdicts import Bill, JudgeFault, read_reply, read_single, reply_text
+from envace.judge.verdicts import JudgeFault, read_reply, read_single, reply_text
 from envace.judge.wire import retry_after
 from envace.types import Answer, to_json
 

@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_kit import FINE, ITEMS, MESSAGES, TASK, completion, judge_turns, options, params, says, serving
+from judge_kit import (
+    FINE,
+    ITEMS,
+    MESSAGES,
+    TASK,
+    completion,
+    judge_turns,
+    judged,
+    options,
+    params,
+    says,
+    serving,
+)
 
 from envace.errors import EnvironmentUnready, ParamsError
 from envace.judge.asking import chat_body, step_body, steps_of
@@ -18,23 +30,6 @@ from envace.judge.options import read_options
 from envace.types import Answer, Message, replace
 
 YES, NO, UNSCORED = (Answer.YES, ""), (Answer.NO, ""), (Answer.UNSCORED, "judge_malformed")
-
-
-def by_steps(answer):
-    """A server that answers requests for one item and step by `answer(user message)`, others with FINE."""
-
-    def reply(server, n):
-        text = server.asked(n - 1)
-        said = answer(text) if text.startswith("<item>") else FINE
-        return 200, completion(said, usage={"prompt_tokens": 100, "completion_tokens": 10}), 0.0
-
-    return reply
-
-
-def judged(answer, n: int = 1, **changes):
-    with serving(lambda i: by_steps(answer)(server, i)) as server:
-        judge, turns = judge_turns(options(server.url, concurrency=1, **changes), n)
-    return judge, turns, server
 
 
 def test_step_item_asks_once_a_step_and_item_with_the_criteria_first():

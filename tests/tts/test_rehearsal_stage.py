@@ -37,7 +37,7 @@ class Run:
 
     def __init__(self):
         self.params = parse({"tts": {"trials": 2, "limit": 0}})
-        self.said, self.logged = [], {}
+        self.said, self.logged, self.log = [], {}, None
 
     def say(self, text):
         self.said.append(text)

@@ -1,0 +1,229 @@
+"""Episodes of a stage as MLflow traces: a sample, and what failed.
+
+Flows in: the episodes a stage leaves, in memory or as lines of a file. Flows out: traces under the stage's run,
+and `Books` that say how many.
+Invariant: every episode stays where DVC keeps it; a trace is a picture of it. Whatever goes wrong in making or
+sending one costs that picture alone, is counted and named, and never ends the stage; a store that does not answer
+is left after `FAULTS_TO_STOP` faults in a row or at the deadline.
+
+The sample takes whole groups, chosen by the hash of their id, so that the tries of one prompt stand side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from envace.errors import innermost
+from envace.rollout.pool import outcome
+from envace.track.client import RunLog
+from envace.track.cut import Cutter
+from envace.track.redact import Redactor
+from envace.types import Episode, StopReason, from_json
+
+DEADLINE_S = 120.0  # of all traces of a stage
+FAULTS_TO_STOP = 3
+LONGEST_CAUSE = 200
+RANK = {"failed": 0, "cancelled": 1, "truncated": 2}  # which failures are shown first
+
+
+class Head(msgspec.Struct):
+    """What the choice needs to know of an episode."""
+
+    id: str
+    group_id: str
+    stop: StopReason
+    unscored_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An episode that may be shown, and how to get it."""
+
+    head: Head
+    load: Callable[[], Episode]
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """It did not come to its end, or has no reward."""
+        return outcome(self.head.stop) != "finished" or self.head.unscored_reason is not None
+
+
+@dataclass(slots=True, kw_only=True)
+class Books:
+    """`Books(episodes=384, failed=9, chosen=25, chosen_failed=9, written=25)`"""
+
+    episodes: int = 0
+    unreadable: int = 0  # lines that hold no episode
+    failed: int = 0
+    chosen: int = 0
+    chosen_failed: int = 0
+    written: int = 0
+    cause: str = ""  # of the first that was lost
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> int:
+        return self.chosen - self.written
+
+    @property
+    def left_out(self) -> int:
+        """Failures above the limit."""
+        return self.failed - self.chosen_failed
+
+    def counts(self) -> dict[str, float]:
+        """For metrics."""
+        names = ("written", "failed", "left_out", "lost", "unreadable", "seconds")
+        return {name: float(getattr(self, name)) for name in names}
+
+    def sentence(self) -> str:
+        """For the terminal."""
+        text = (
+            f"traces: {self.written} of {self.episodes} episodes in MLflow, with {self.chosen_failed} of {self.failed} "
+            f"that failed, {self.seconds:.1f} s"
+        )
+        if self.left_out:
+            text += f"; {self.left_out} more failed than mlflow.failed_traces shows"
+        if self.unreadable:
+            text += f"; {self.unreadable} lines hold no episode"
+        if self.lost:
+            text = f"warning: {text}; {self.lost} not written: {self.cause}"
+        return text
+
+
+def of_episodes(episodes: Iterable[Episode], tags: Mapping[str, str]) -> Iterator[Candidate]:
+    """Episodes in memory."""
+    for e in episodes:
+        head = Head(e.id, e.group_id, e.stop, e.unscored_reason)
+        yield Candidate(head=head, load=partial(_same, e), tags=tags)
+
+
+def of_file(path: Path, tags: Mapping[str, str]) -> Iterator[Candidate | None]:
+    """Episodes of a .jsonl file; None for a line that holds none. Only chosen ones are read whole."""
+    decoder, at = msgspec.json.Decoder(Head), 0
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                head = decoder.decode(line)
+            except msgspec.DecodeError:
+                yield None
+            else:
+                yield Candidate(head=head, load=partial(_read, path, at, len(line)), tags=tags)
+            at += len(line)
+
+
+def choose(candidates: Sequence[Candidate], sample: int, failed: int) -> list[Candidate]:
+    """The sample, then failures that are not in it, the gravest first; at most `failed` failures in all."""
+    by_hash = sorted(candidates, key=lambda c: (_hash(c.head.group_id), _hash(c.head.id)))
+    chosen = by_hash[:sample]
+    room = max(0, failed - sum(c.failed for c in chosen))
+    rest = [c for c in by_hash[sample:] if c.failed]
+    rest.sort(key=lambda c: RANK.get(outcome(c.head.stop), 0))  # an unscored one is as grave as a failed one
+    return chosen + rest[:room]
+
+
+def log_traces(
+    log: RunLog,
+    candidates: Iterable[Candidate | None],
+    *,
+    sample: int,
+    failed: int,
+    tags: Mapping[str, str],
+    deadline_s: float = DEADLINE_S,
+) -> Books:
+    """Write the chosen episodes under the run of `log`. Raises nothing that MLflow or an episode is to blame for."""
+    began = time.monotonic()
+    found = list(candidates)
+    readable = [c for c in found if c is not None]
+    chosen = choose(readable, sample, failed)
+    books = Books(
+        episodes=len(readable), unreadable=len(found) - len(readable), failed=sum(c.failed for c in readable),
+        chosen=len(chosen), chosen_failed=sum(c.failed for c in chosen),
+    )  # fmt: skip
+    if chosen and log.degraded:
+        books.cause = "MLflow went away earlier"
+    elif chosen:
+        _write(log, chosen, tags, books, deadline_s)
+    books.seconds = time.monotonic() - began
+    return books
+
+
+def _write(
+    log: RunLog, chosen: Sequence[Candidate], tags: Mapping[str, str], books: Books, deadline_s: float
+) -> None:
+    """On a thread of its own, which a stage leaves behind at the deadline."""
+    over = threading.Event()
+    worker = threading.Thread(target=_work, args=(log, chosen, tags, books, over), name="traces", daemon=True)
+    worker.start()
+    worker.join(deadline_s)
+    over.set()
+    if worker.is_alive():
+        books.cause = books.cause or f"no answer within {deadline_s:g} s"
+
+
+def _work(
+    log: RunLog, chosen: Sequence[Candidate], tags: Mapping[str, str], books: Books, over: threading.Event
+) -> None:
+    cutter, faults, experiment = Cutter(log.redactor), 0, ""
+    for candidate in chosen:
+        if over.is_set() or faults >= FAULTS_TO_STOP:
+            return
+        try:
+            experiment = experiment or log.client.get_run(log.run_id).info.experiment_id
+            _one(log, candidate, {**tags, **candidate.tags}, experiment, cutter)
+        except Exception as e:  # the documented boundary: a picture that fails must not cost what it shows
+            faults += 1
+            books.cause = books.cause or _named(e, log.redactor)
+            continue
+        faults, books.written = 0, books.written + 1
+
+
+def _one(log: RunLog, candidate: Candidate, tags: Mapping[str, str], experiment: str, cutter: Cutter) -> None:
+    from envace.track.spans import trace_of  # late: MLflow's tracing is heavy
+
+    info, spans = trace_of(
+        candidate.load(), run_id=log.run_id, experiment=experiment, cutter=cutter, tags=tags, ended_ns=time.time_ns(),
+    )  # fmt: skip
+    send(log.client.tracking_uri, info, spans)
+
+
+def send(uri: str, info: Any, spans: Sequence[Any]) -> None:
+    """One finished trace, in this thread. Raises what the store raises.
+
+    MLflow's public functions write to a global run and experiment from a queue of their own, which drops what
+    fails; this is the call below them, kept in one place.
+    """
+    from mlflow.tracing.client import TracingClient
+
+    client = TracingClient(uri)
+    client.start_trace(info)
+    client.log_spans(info.experiment_id, list(spans))
+
+
+def _named(error: Exception, redactor: Redactor) -> str:
+    cause = innermost(error)
+    text = redactor.text(str(cause)).strip().partition("\n")[0][:LONGEST_CAUSE]
+    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+
+
+def _same(episode: Episode) -> Episode:
+    return episode
+
+
+def _read(path: Path, at: int, size: int) -> Episode:
+    with path.open("rb") as file:
+        file.seek(at)
+        return from_json(Episode, msgspec.json.decode(file.read(size)))
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
