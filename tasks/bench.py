@@ -27,6 +27,7 @@ from envace.params import RoleParams, to_dict
 from envace.policy.card import read_card
 from envace.track.lineage import versions
 from envace.types import Endpoint, PolicyRef, SampleRecord, Sampling, ScoreRecord
+from envace.view.table import few
 from tasks.files import publish, write_json, write_jsonl
 from tasks.training import hub_folder
 
@@ -156,7 +157,7 @@ def line(s: ScoreRecord) -> str:
     value = "withheld" if s.score is None else f"{s.score:.3f}"
     spread = f" [{s.low:.3f}, {s.high:.3f}]" if s.low is not None else ""
     floors = "".join(f", {k} {v:.3f}" for k, v in s.floors.items())
-    skipped = f"; without {', '.join(s.skipped)}" if s.skipped else ""
+    skipped = f"; without {few(s.skipped)}" if s.skipped else ""
     lost = s.n_infra_failure + s.n_missing
     missing = f", {lost} without a score" if lost else ""
     return (

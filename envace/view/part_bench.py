@@ -15,7 +15,7 @@ from envace.view import paper, plots
 from envace.view.estimates import paired, values_by_task
 from envace.view.results import EvalRun, Results
 from envace.view.section import Section, captioned
-from envace.view.table import DASH, MINUS, Table, difference_cells, fixed, table, trials
+from envace.view.table import DASH, MINUS, Table, difference_cells, few, fixed, table, trials
 
 # benchmark -> (subset, metric, source) of the score that stands for it, the first that was given
 HEADLINES = {
@@ -79,7 +79,7 @@ def _cells(s: ScoreRecord) -> tuple[str, ...]:
     return (
         s.subset, s.metric, s.source, "withheld" if s.score is None else fixed(s.score), _interval(s), str(s.n_tasks),
         trials(s.n_trials), floors or DASH, ", ".join(f"{n} {what}" for n, what in lost if n) or "0",
-        ", ".join(s.skipped) or DASH, s.harness,
+        few(s.skipped) or DASH, s.harness,
     )  # fmt: skip
 
 
