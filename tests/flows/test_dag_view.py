@@ -37,6 +37,7 @@ def test_dvc_words_for_unchanged_are_understood():
 def test_every_stage_of_the_project_runs_its_own_flow():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     for name, stage in stages.items():
+        stage = stage.get("do", stage)  # of a foreach
         assert stage["cmd"].split()[:3] == ["python", "-m", f"flows.{name}"]
         assert f"flows/{name}.py" in stage["deps"] and (ROOT / "flows" / f"{name}.py").is_file()
         assert "envace" not in stage["deps"]  # the whole package would retrain after any edit
@@ -48,6 +49,7 @@ def test_the_sections_a_stage_logs_are_those_dvc_watches():
 
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     for name, stage in stages.items():
+        stage = stage.get("do", stage)
         watched = {p.split(".")[0] for p in stage.get("params", [])}
         logged = set(getattr(importlib.import_module(f"flows.{name}"), name).sections)
         assert logged <= watched, name
