@@ -11,7 +11,16 @@ from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.method import Method
-from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, Settings, donor, lend, load_prompt_set, select_records
+from envace.rollout.prompts import (
+    CUT_ORDER,
+    ROOT,
+    SECTIONS,
+    Settings,
+    donor,
+    lend,
+    load_prompt_set,
+    select_records,
+)
 from envace.rollout.sources import CallContext, RehearsalSource
 from envace.types import Message, Role, ToolCall, replace
 
