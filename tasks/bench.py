@@ -29,7 +29,6 @@ from envace.track.lineage import versions
 from envace.types import Endpoint, PolicyRef, SampleRecord, Sampling, ScoreRecord
 from envace.view.table import few
 from tasks.files import publish, write_json, write_jsonl
-from tasks.training import hub_folder
 
 
 @dataclass(slots=True)
@@ -75,12 +74,11 @@ def agent_of(run: Any, policy: str) -> Iterator[tuple[Endpoint, PolicyRef]]:
             base_url=base.base_url, model=base.model, key_env=base.key_env, context=base.context, sampling=sampling
         ), ref  # fmt: skip
         return
-    weights = run.path("models", policy)
-    if policy in p.bench.baselines:
-        weights = hub_folder(ref.uri, ref.revision, f"bench.baselines.{policy}.uri")
+    elsewhere = policy in p.bench.baselines  # on the hub, only its card is here
     log = run.state / "logs" / f"serve-{policy}.log"
     with serve(
-        weights, name=policy, device=p.engine.device, thinking=p.bench.thinking, concurrency=p.bench.concurrency,
+        ref.uri if elsewhere else run.path("models", policy), name=policy,
+        revision=ref.revision if elsewhere else "", device=p.engine.device, thinking=p.bench.thinking, concurrency=p.bench.concurrency,
         say=run.say, log=log,
     ) as endpoint:  # fmt: skip
         yield replace(endpoint, sampling=sampling), ref

@@ -81,23 +81,11 @@ def _local(run: Any, scratch: Path, out: Path) -> PolicyRef:
     return _card(run, scratch, out, "local", str(source))
 
 
-def hub_folder(uri: str, revision: str, key: str) -> Path:
-    """A hub model in the hub's own cache. Raises EnvironmentUnready naming the parameter that asked for it."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
-        return Path(snapshot_download(uri, revision=revision or None, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as e:
-        raise EnvironmentUnready(
-            f"{key} {uri} at revision {revision or 'main'} cannot be fetched: {e}"
-        ) from e
-
-
 def _hub(run: Any, scratch: Path, out: Path) -> PolicyRef:
+    from envace.policy.hub import fetched
+
     p = run.params.policy
-    folder = hub_folder(p.uri, p.revision, "policy.uri")
+    folder = fetched(p.uri, p.revision)
     for item in sorted(q for q in folder.iterdir() if q.is_file()):
         _link_or_copy(item.resolve(), scratch / item.name)
     return _card(run, scratch, out, "hub", p.uri)

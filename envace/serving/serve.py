@@ -23,12 +23,12 @@ from envace.bench.harness.proc import Child, start
 from envace.bench.harness.spec import Say
 from envace.engine.process import innermost_error
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.policy.hub import fetched
 from envace.types import Endpoint
 
 HOST = "127.0.0.1"
 BEAT_S, PAUSE_S = 15.0, 0.2
 ROOT = Path(__file__).resolve().parents[2]
-WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]  # no code
 TRIES = 3  # another process may take the free port before the server does
 Device = Literal["cpu", "gpu"]
 
@@ -57,7 +57,10 @@ def serve(
     EnvironmentUnready for a model or program that is missing, StageFailed with the log for a server that does not
     come up.
     """
-    folder = Path(folder) if not revision or Path(folder).is_dir() else fetched(str(folder), revision, say)
+    if revision and not Path(folder).is_dir():
+        say(f"looking for {folder} at {revision[:12]}")
+        folder = fetched(str(folder), revision)
+    folder = Path(folder)
     config = folder / "config.json"
     if not config.is_file():
         raise EnvironmentUnready(f"{folder} holds no model (no config.json): run the stage that makes it")
@@ -80,21 +83,6 @@ def serve(
             if _wait(child, endpoint, deadline_s, log, began, say, last=attempt == TRIES):
                 yield endpoint
                 return
-
-
-def fetched(repo: str, revision: str, say: Say) -> Path:
-    """The files of a hub model, from the hub's cache or the hub. Raises EnvironmentUnready."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    say(f"looking for {repo} at {revision[:12]}")
-    try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=WANTED))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
-        raise EnvironmentUnready(
-            f"{repo} at revision {revision[:12]} could not be had from the hub ({type(e).__name__}): allow access to it, "
-            "set HF_TOKEN where it needs one, or correct id and revision"
-        ) from None
 
 
 def command(

@@ -13,6 +13,7 @@ import pytest
 
 import envace.policy
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.policy import hub
 from envace.serving import serve as serving
 from envace.serving.serve import command, free_port, serve
 
@@ -67,7 +68,7 @@ def test_a_hub_model_is_its_files_at_the_revision(monkeypatch, tmp_path):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", nobody)
     with pytest.raises(EnvironmentUnready, match="org/model at revision abc could not be had"):
-        serving.fetched("org/model", "abc", print)
+        hub.fetched("org/model", "abc")
 
 
 def stand_in(monkeypatch, code: str) -> None:

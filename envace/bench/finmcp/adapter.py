@@ -17,9 +17,10 @@ import envace
 from envace.bench.finmcp import parse, scores
 from envace.bench.finmcp.data import Options, files
 from envace.bench.finmcp.rows import SUBSETS, Row, digest, read
+from envace.bench.harness.asked import chat_of, seed_of
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.errors import UserError
-from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
+from envace.types import JSON, SampleRecord, ScoreRecord
 
 AGENT_KEY, SERVER_KEY = "FINMCP_AGENT_KEY", "FINMCP_SERVER_KEY"  # variables of the runner
 LABELS = {"live": "own runner, live tools", "replay": "own runner, replay, not official"}
@@ -104,7 +105,7 @@ def _job(
         "concurrency": request.concurrency,
         "max_calls": options.max_calls,
         "tools": str(Path(options.tools).resolve()) if options.tools else "",
-        "agent": _agent(agent),
+        "agent": chat_of(agent, AGENT_KEY),
         "server": _server(options),
     }
     secrets = {AGENT_KEY: agent.key_env} if agent.key_env else {}
@@ -128,19 +129,6 @@ def _job(
     )
 
 
-def _agent(endpoint: Endpoint) -> dict[str, JSON]:
-    s = endpoint.sampling
-    body: dict[str, JSON] = {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens}
-    if s.top_k > 0:
-        body["top_k"] = s.top_k
-    return {
-        "url": endpoint.base_url.rstrip("/") + "/chat/completions",
-        "model": endpoint.model,
-        "key": AGENT_KEY if endpoint.key_env else "",
-        "body": body | endpoint.extra_body,
-    }
-
-
 def _server(options: Options) -> dict[str, JSON] | None:
     if options.mode == "replay":
         return None
@@ -150,7 +138,3 @@ def _server(options: Options) -> dict[str, JSON] | None:
         "key": SERVER_KEY if options.mcp_key_env else "",
         "timeout_s": options.mcp_timeout_s,
     }
-
-
-def seed_of(seed: int, trial: int) -> int:
-    return (seed * 1000 + trial) % 2**31

@@ -13,6 +13,7 @@ from typing import Any
 from envace.bench.finmcp.metrics import counts, nothing
 from envace.bench.finmcp.rows import Row
 from envace.bench.finmcp.run import lines
+from envace.bench.harness.asked import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.track.redact import Redactor
 from envace.types import SampleRecord, SampleStatus
@@ -22,8 +23,6 @@ NAMED = 200  # characters of an error that a record quotes
 
 def samples_of(run: RawRun, request: EvalRequest, rows: Mapping[str, Row]) -> Iterator[SampleRecord]:
     """One record for each planned conversation that was played; its last line counts."""
-    from envace.bench.finmcp.adapter import seed_of
-
     names = [request.roles.agent.key_env, str(request.options.get("mcp_key_env") or "")]
     clean = Redactor([{"key_env": n} for n in names])
     played = {line["task"]: line for line in lines(run.folder / "samples.jsonl")}

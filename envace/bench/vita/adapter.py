@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from envace.bench.harness.asked import chat_of, seed_of
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.vita import parse, scores
 from envace.bench.vita.source import (
@@ -162,22 +163,5 @@ def _driven(
         "attempts": str(folder / "attempts.jsonl"),
         "seed": seed,
         "send_seed": options.send_seed,
-        "roles": {r: _role(r, e) for r, e in roles.items()},
+        "roles": {r: chat_of(e, _variable(r)) for r, e in roles.items()},
     }
-
-
-def _role(role: str, endpoint: Endpoint) -> dict[str, JSON]:
-    s = endpoint.sampling
-    body: dict[str, JSON] = {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens}
-    if s.top_k > 0:
-        body["top_k"] = s.top_k
-    return {
-        "url": endpoint.base_url.rstrip("/") + "/chat/completions",
-        "model": endpoint.model,
-        "key": _variable(role) if endpoint.key_env else "",
-        "body": body | endpoint.extra_body,
-    }
-
-
-def seed_of(seed: int, trial: int) -> int:
-    return (seed * 1000 + trial) % 2**31

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from envace.bench.harness.asked import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.errors import DataError
 from envace.track.redact import Redactor
@@ -27,8 +28,6 @@ NAMED = 200  # characters of an error that a record quotes
 
 def samples_of(run: RawRun, request: EvalRequest) -> Iterator[SampleRecord]:
     """One record for each planned task of the job that was seen."""
-    from envace.bench.vita.adapter import seed_of
-
     clean = Redactor([{"key_env": e.key_env} for e in _endpoints(request)])
     trials = sorted({trial for _, trial in run.job.planned})
     simulations = _simulations(run.folder / "results.json", trials)
