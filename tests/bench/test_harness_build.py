@@ -34,7 +34,6 @@ def index(tmp_path, monkeypatch):
         "UV_FIND_LINKS": shelf,
         "PIP_FIND_LINKS": shelf,
         "PIP_NO_INDEX": "1",
-        "UV_NO_INDEX": "1",
         "UV_CACHE_DIR": tmp_path / "cache",
     }.items():
         monkeypatch.setenv(name, str(value))
@@ -108,7 +107,7 @@ def test_a_package_that_cannot_be_had_is_named(index):
 
 
 def test_an_unreachable_index_is_named(index, monkeypatch):
-    for name in ("UV_NO_INDEX", "UV_FIND_LINKS", "PIP_FIND_LINKS"):
+    for name in ("PIP_NO_INDEX", "UV_FIND_LINKS", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://user:secret-pass@127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -171,21 +171,17 @@ def _install(spec: HarnessSpec, env: HarnessEnv, python: Path, lock: Path, log: 
             **more,
         )
         # Copies: a file linked with uv's cache would carry a change to every other environment.
-        install = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--no-config",
-            "--no-deps",
-            "--link-mode",
-            "copy",
-            "--python",
-        ]
-        install.append(str(env.python))
+        options = "--quiet --no-config --no-deps --link-mode copy --python".split()
+        shelf = ["--no-index"] if _shelf_only(environ) else []
+        install = [uv, "pip", "install", *options, str(env.python), *shelf]
         proc.call([*install, "-r", str(lock)], **more)
     except StageFailed as e:
         raise EnvironmentUnready(f"{_cause(spec, log)} ({Redactor().text(str(e))})") from None
+
+
+def _shelf_only(environ: Mapping[str, str]) -> bool:
+    """Whether the user wants wheels of a folder alone. uv has no variable for it, pip's is PIP_NO_INDEX."""
+    return environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")
 
 
 OFFLINE = (
