@@ -83,10 +83,14 @@ AUTHORS = Method(
 )  # fmt: skip
 PAPER = dataclasses.replace(AUTHORS, turn_caps="always", empty_penalty=0.0, kl=1e-4)
 PRESETS: dict[str, Method] = {"authors": AUTHORS, "paper": PAPER, "envace": Method()}
+# How a policy's own text is read and shown back to it: evaluation keeps to what the policy was trained with.
+READING = ("thought_calls", "show_act_thoughts")
 
 
 def resolve_method(preset: str, override: dict[str, Any]) -> Method:
     """A preset with overrides, each checked. Raises ParamsError naming key, value and what is allowed."""
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise ParamsError(f"preset is {preset!r}, must be {' or '.join(PRESETS)}")
     hints = typing.get_type_hints(Method)
     changes = {}
     for key, value in override.items():

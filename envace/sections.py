@@ -8,10 +8,10 @@ imports torch, verl, Prefect or MLflow.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from envace.method import Method, resolve_method
+from envace.method import READING, Method, resolve_method
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,8 @@ class Params:
     rollout: RolloutParams = RolloutParams()
     judge: JudgeParams = JudgeParams()
     train: TrainParams = TrainParams()
-    arms: dict[str, Any] = field(default_factory=dict)  # arm name -> method overrides on top of `method`
+    # arm name -> method overrides on top of `method`, or on top of the `preset` it names
+    arms: dict[str, Any] = field(default_factory=dict)
     sft: SFTParams = SFTParams()
     engine: EngineParams = EngineParams()
     eval: EvalParams = EvalParams()
@@ -353,9 +354,23 @@ class Params:
         return tuple(dict.fromkeys(split_run(run)[0] for run in self.train.runs))
 
     def resolved_method(self, arm: str = "") -> Method:
-        """The method table of an arm: preset, then `method.override`, then the arm's own overrides."""
-        own = self.arms.get(arm) or {}
+        """The method table of an arm: preset, then `method.override`, then the arm's own overrides.
+
+        An arm that names a `preset` starts from that one afresh, without `method.override`.
+        """
+        own = dict(self.arms.get(arm) or {})
+        if "preset" in own:
+            return resolve_method(own.pop("preset"), own)
         return resolve_method(self.method.preset, {**self.method.override, **own})
+
+    def played_method(self, policy: str) -> Method:
+        """The method a policy is evaluated under: `method`, but its text read and shown back as its own arm trained it.
+
+        All policies meet the same rules and caps, so that their scores compare.
+        """
+        arm = split_run(policy)[0] if policy in self.train.runs else ""
+        own = self.resolved_method(arm)
+        return replace(self.resolved_method(), **{key: getattr(own, key) for key in READING})
 
 
 def split_run(name: str) -> tuple[str, int]:

@@ -83,7 +83,7 @@ async def commit(
     p = run.params
     with traced(run, served.ref.name) as shown:
         samples, episodes = await evaluate(
-            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=p.resolved_method(),
+            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=p.played_method(served.ref.name),
             renderer=served.renderer, judge=make_judge(p.judge), temperature=p.eval.temperature,
             concurrency=p.engine.concurrency, progress=Ticker(run, "episodes"), memory_for=memory_for,
         )  # fmt: skip

@@ -47,7 +47,7 @@ def _calls(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     p = run.params
     rows = asyncio.run(
         measure(
-            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.resolved_method(),
+            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.played_method(served.ref.name),
             params=p.rollout, limit=p.fidelity.limit, seed=p.eval.seed, concurrency=p.engine.concurrency,
         )
     )  # fmt: skip
@@ -67,7 +67,7 @@ def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     played = asyncio.run(
         play_both(
             served.policy, tasks, trials=p.fidelity.trials, seed=p.eval.seed, renderer=served.renderer,
-            judge=make_judge(p.judge), method=p.resolved_method(), params=p.rollout, temperature=p.eval.temperature,
+            judge=make_judge(p.judge), method=p.played_method(served.ref.name), params=p.rollout, temperature=p.eval.temperature,
             concurrency=p.engine.concurrency, progress=Ticker(run, "episodes, rehearsed and true"),
         )
     )  # fmt: skip

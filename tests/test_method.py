@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from envace.errors import ParamsError
-from envace.method import PRESETS, resolve_method
+from envace.method import PRESETS, READING, resolve_method
 from envace.params import parse
 
 
@@ -21,6 +21,28 @@ def test_every_preset_keeps_grounding_and_trains_on_judged_rewards():
 def test_control_arms_parse_and_change_one_switch(arm):
     params = parse({"train": {"runs": ["control-1"]}, "arms": {"control": arm}, **POLICIES})
     assert params.resolved_method("control") == dataclasses.replace(PRESETS["envace"], **arm)
+
+
+def test_an_arm_with_a_preset_of_its_own_starts_from_that_one():
+    arms = {"authors": {"preset": "authors", "lone": "zero"}, "plain": None}
+    override = {"preset": "envace", "override": {"kl": 0.01}}
+    params = parse({"method": override, "train": {"runs": ["authors-1"]}, "arms": arms, **POLICIES})
+    assert params.resolved_method("authors") == dataclasses.replace(PRESETS["authors"], lone="zero")
+    assert params.resolved_method("plain") == dataclasses.replace(PRESETS["envace"], kl=0.01)
+    for bad in ("author", None, 3, ["paper"]):
+        with pytest.raises(
+            ParamsError, match="arms.authors: preset is .* must be authors or paper or envace"
+        ):
+            parse({"arms": {"authors": {"preset": bad}}, **POLICIES})
+
+
+def test_a_policy_is_evaluated_under_the_common_rules_with_its_text_read_as_trained():
+    arms = {"authors": {"preset": "authors"}}
+    params = parse({"train": {"runs": ["authors-1"]}, "arms": arms, **POLICIES})
+    own = {key: getattr(PRESETS["authors"], key) for key in READING}
+    assert own["thought_calls"] == "execute"
+    assert params.played_method("authors-1") == dataclasses.replace(PRESETS["envace"], **own)
+    assert params.played_method("start") == params.played_method("authors-2") == PRESETS["envace"]
 
 
 POLICIES = {
