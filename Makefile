@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: harnesses warmstart help repro study test test-all venv up down status params size lock lint report clean
+.PHONY: harnesses warmstart help repro study test test-all fuzz speed venv up down status params size lock lint report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,13 @@ test: venv ## the fast tests and one real verl run (under 10 minutes)
 
 test-all: venv ## everything, with the parts that start servers and whole pipelines
 	$(PY) -m pytest $(ARGS)
+
+fuzz: venv ## fuzz what reads model output, two minutes a parser (atheris, in .state/fuzz): ARGS="calls --seconds 600"
+	@.venv/bin/uv pip install --quiet --no-deps --target .state/fuzz/packages -r locks/fuzz.lock
+	@PYTHONPATH=.state/fuzz/packages $(PY) tests/fuzz/fuzz_run.py $(ARGS)
+
+speed: venv ## the speed comparisons with named peers (docs/speed.md; minutes)
+	$(PY) -m benchmarks $(ARGS)
 
 venv: .venv/.ready ## make .venv when it is missing or the lock changed
 .venv/.ready: locks/control.lock locks/install.sh
@@ -48,7 +55,7 @@ status: venv ## which servers run, and where
 params: venv ## check params.yaml and print the resolved method
 	@$(PY) -m envace.params
 
-size: venv ## write a size into params.yaml: make size NAME=laptop|study|gpu1|paper
+size: venv ## write a size into params.yaml: make size NAME=laptop|study|presets|bench|gpu1|paper
 	@test -f sizes/$(NAME).yaml || { echo "size: no sizes/$(NAME).yaml; there are: $$(ls sizes | sed 's/.yaml//' | xargs)" >&2; exit 2; }
 	@cp sizes/$(NAME).yaml params.yaml && $(PY) -m envace.params --quiet && echo "params.yaml is now the $(NAME) size"
 

@@ -39,6 +39,9 @@ class Method:
     shrink_weight: float = 4.0  # shrinkage: as many trajectories the running mean counts for
     shrink_memory: float = 0.9  # shrinkage: share of the running mean that a step keeps, below 1
     lone: Literal["raw", "zero"] = "zero"  # advantage of a group with one member
+    padding: Literal["duplicates", "masked"] = (
+        "masked"  # rows that fill a batch: copies of others, which count like them, or rows without a trained token
+    )
     credit: Literal["trajectory", "reward_to_go"] = (
         "trajectory"  # a row's reward: the episode's, or what its turn and later ones earned of it
     )
@@ -49,6 +52,9 @@ class Method:
         "deterministic"  # who checks a call before it is answered
     )
     thought_calls: Literal["execute", "ignore"] = "ignore"  # calls quoted inside <think>
+    grammar: Literal["published", "strict"] = (
+        "strict"  # of calls and rehearsed responses: the published code's, or ours (docs/tool-calls.md)
+    )
     few_shot: Literal["gold", "up_to_turn", "past_only", "leave_one_out", "other_sample", "none"] = (
         "up_to_turn"  # records REHEARSE is shown
     )
@@ -56,10 +62,23 @@ class Method:
         "sections"  # a REHEARSE prompt that is too long: its first tokens go, or lines by section and never the rules
     )
     show_act_thoughts: bool = False  # REHEARSE reads ACT's <think> text
+    act_text: Literal["none", "set"] = (
+        "set"  # on top of the task's own system text ACT reads nothing, or act.txt of the prompt set where there is one
+    )
+    old_thoughts: Literal["keep", "template"] = (
+        "template"  # thoughts of earlier turns stay in ACT's prompts, or go where the chat template drops them
+    )
     turn_caps: Literal["turn_end", "always"] = "always"  # when step and call budgets are tested
+    context_stop: Literal["reserve", "shrink"] = (
+        "shrink"  # ACT stops once a full-length output would not fit, or writes into what room is left
+    )
+    judge_mode: Literal["turn", "step_item"] = (
+        "turn"  # of an LLM judge: one question a turn, or one a step and item; a judge by rules gives the same verdicts
+    )
     unscored: Literal["zero", "exclude"] = "exclude"  # an episode whose judge failed
     unfinished_turn: Literal["skip", "judge"] = "judge"  # a turn open when the episode stops
     empty_penalty: float = 0.0  # subtracted from the reward of rows with empty text
+    blame_penalty: float = 0.0  # subtracted from the reward of the row whose own generation failed
     loss_weight: Literal["generation", "token", "episode"] = (
         "token"  # which of these weigh the same in the loss
     )
@@ -77,14 +96,15 @@ class Method:
 
 
 AUTHORS = Method(
-    baseline="generation", lone="raw", on_tool_error="terminate", validation="rehearsal", thought_calls="execute",
-    few_shot="gold", long_prompt="left", show_act_thoughts=True, turn_caps="turn_end", unscored="zero", unfinished_turn="skip",
-    empty_penalty=0.1, loss_weight="generation", rows="generation", kl=0.0,
+    baseline="generation", lone="raw", padding="duplicates", on_tool_error="terminate", validation="rehearsal",
+    thought_calls="execute", grammar="published", few_shot="gold", long_prompt="left", show_act_thoughts=True,
+    act_text="none", old_thoughts="keep", turn_caps="turn_end", context_stop="reserve", judge_mode="step_item", unscored="zero",
+    unfinished_turn="skip", empty_penalty=0.1, loss_weight="generation", rows="generation", kl=0.0,
 )  # fmt: skip
 PAPER = dataclasses.replace(AUTHORS, turn_caps="always", empty_penalty=0.0, kl=1e-4)
 PRESETS: dict[str, Method] = {"authors": AUTHORS, "paper": PAPER, "envace": Method()}
 # How a policy's own text is read and shown back to it: evaluation keeps to what the policy was trained with.
-READING = ("thought_calls", "show_act_thoughts")
+READING = ("thought_calls", "grammar", "show_act_thoughts", "act_text", "old_thoughts")
 
 
 def resolve_method(preset: str, override: dict[str, Any]) -> Method:

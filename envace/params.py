@@ -24,6 +24,8 @@ from envace.params_check import cross_check
 from envace.params_read import kind, nearest, record
 from envace.sections import (
     SFT,
+    BaselineParams,
+    BenchParams,
     DataParams,
     EngineParams,
     JudgeParams,
@@ -40,6 +42,8 @@ from envace.sections import (
 )
 
 __all__ = [
+    "BaselineParams",
+    "BenchParams",
     "DataParams",
     "EngineParams",
     "JudgeParams",

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 
-from envace.errors import ParamsError
+from envace.errors import DataError, ParamsError
+from envace.params_bench import check_bench, check_dynamics
 from envace.params_read import nearest
 from envace.sections import SFT, Params, split_run
 
 CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # module:Class
-BASELINE = re.compile(r"[A-Za-z0-9][\w.-]*", re.A)
 RUN = re.compile(r"[A-Za-z]\w*-(0|[1-9]\d*)", re.A)  # arm-seed
 TTS_POINT = re.compile(r"plain-0|(parallel|sequential)-([1-9]|[1-5]\d|6[0-4])")
 
@@ -54,7 +54,8 @@ def cross_check(p: Params, where: str) -> None:
                 raise ParamsError(
                     f"{where}: {key} names {name!r}, which no stage makes; policies here: {', '.join(known)}{nearest(name, known)}"
                 )
-    _check_bench(p, where, known)
+    check_bench(p, where, known)
+    check_dynamics(p, where)
     for point in p.tts.points:
         if not TTS_POINT.fullmatch(point):
             raise ParamsError(
@@ -86,6 +87,7 @@ def cross_check(p: Params, where: str) -> None:
         raise ParamsError(
             f"{where}: data.uri is empty; data.source {p.data.source!r} needs a folder, an s3:// prefix or a hub id"
         )
+    _check_prompt_set(p.rollout.prompt_set, where)
     for name, target in p.rollout.worlds.items():
         if not name or not CLASS_PATH.fullmatch(target):
             raise ParamsError(
@@ -98,51 +100,36 @@ def cross_check(p: Params, where: str) -> None:
         )
 
 
-def _check_bench(p: Params, where: str, made: list[str]) -> None:
-    for name, base in p.bench.baselines.items():
-        if name in made or not BASELINE.fullmatch(name):
-            cause = "is made by another stage" if name in made else "must be letters, digits, dots, - and _"
-            raise ParamsError(f"{where}: bench.baselines.{name}: the name {cause}")
-        if bool(base.uri) == bool(base.base_url):
-            raise ParamsError(
-                f"{where}: bench.baselines.{name} needs either uri (hub id) or base_url (a server)"
-            )
-        if base.uri and not re.fullmatch(r"[0-9a-f]{40}", base.revision):
-            raise ParamsError(
-                f"{where}: bench.baselines.{name}.revision must be a 40-digit commit, not {base.revision!r}"
-            )
-        if base.base_url and not base.model:
-            raise ParamsError(
-                f"{where}: bench.baselines.{name}.model is empty; name the model the server offers"
-            )
-    if bool(p.bench.policies) != bool(p.bench.benchmarks):
-        lacking = "benchmarks" if p.bench.policies else "policies"
-        raise ParamsError(f"{where}: bench.{lacking} is empty; name at least one, or empty both lists")
-    for key, users in (("user", ("tau2", "vita")), ("judge", ("vita",))):
-        needs = [b for b in users if b in p.bench.benchmarks]
-        role = getattr(p.bench, key)
-        if role.script and role.base_url:
-            raise ParamsError(f"{where}: bench.{key} has both script and base_url; empty one of them")
-        if needs and not (role.script or (role.base_url and role.model)):
-            raise ParamsError(
-                f"{where}: bench.{key}.base_url and .model must name a server (or script its lines): {needs[0]} needs "
-                f"one as its {key}"
-            )
+def _check_prompt_set(name: str, where: str) -> None:
+    """A folder of envace/prompts, which stages depend on, that can be used as it is."""
+    from envace.rollout import prompts
+
+    known = sorted(folder.name for folder in prompts.ROOT.iterdir() if folder.is_dir())
+    if name not in known:
+        raise ParamsError(
+            f"{where}: rollout.prompt_set is {name!r}, must be a folder of envace/prompts: {', '.join(known)}"
+            f"{nearest(name, known)} (for a set of your own, copy one of them there)"
+        )
+    try:
+        prompts.load_prompt_set(name)
+    except DataError as e:
+        raise ParamsError(f"{where}: rollout.prompt_set: {e}") from None
 
 
 def _check_sources(p: Params, where: str) -> None:
     """The servers that an arm's source needs are named."""
-    used = {p.resolved_method(arm).source for arm in p.arms_trained}
+    methods = [p.resolved_method(arm) for arm in p.arms_trained]
+    used = {method.source for method in methods}
     simulator, mcp = p.rollout.simulator, p.rollout.mcp
     if "simulator" in used and not (simulator.base_url and simulator.model):
         raise ParamsError(
             f"{where}: method.source is 'simulator' but rollout.simulator.base_url or .model is empty; name the "
             "server that plays the world"
         )
-    if "mcp" not in used:
-        return
-    if not mcp.url:
+    if "mcp" in used and not mcp.url:
         raise ParamsError(f"{where}: method.source is 'mcp' but rollout.mcp.url is empty; name the server")
+    if not mcp.url or not ("mcp" in used or any(method.anchor_every for method in methods)):
+        return  # nobody asks it
     if mcp.transport == "stdio":
         try:
             empty = not shlex.split(mcp.url)

@@ -31,6 +31,7 @@ Positive = Annotated[float, Range(1e-12)]
 Port = Annotated[int, Range(1024, 65535)]
 Benchmark = Literal["desk", "desk-unseen", "files"]  # played in this process; harnesses are under `bench`
 Harness = Literal["bfcl", "tau2", "vita", "finmcp"]
+Curve = Literal["desk", "desk-unseen", "files", "bfcl", "tau2", "vita", "finmcp"]  # both kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +49,18 @@ class DataParams:
     sha256: dict[str, str] = field(default_factory=dict)  # file -> checksum it must have
     accept_changed: bool = False  # take a source whose files changed since they were fetched
     require_thinking: bool = False  # one thought in every assistant message, as the published set has
-    strict_tool_schema: bool = False  # leave out rows whose tools verl's own schema refuses
+    strict_tool_schema: bool = False  # leave out rows whose tools the published loader refuses
     select: dict[str, Any] = field(
         default_factory=dict
     )  # shares dropped by difficulty, see envace/data/select.py
     max_first_prompt_tokens: Count = 3500  # rows whose first prompt is longer are rejected
+    licence: str = ""  # of rows that state none; empty is what their source states
+    splits: dict[str, str] = field(
+        default_factory=dict
+    )  # {train: pattern, held: pattern} of the source's files
     split: Literal["hash", "first_n"] = "hash"  # of rows that bring no split of their own
     held_share: Share = 0.0625  # held out under `hash`, chosen by seed and id
-    held_rows: Count = 100  # held out under `first_n`
+    held_rows: Count = 100  # of the source's first, held out under `first_n`
     workers: CountOrZero = 0  # processes; 0 is one a core
 
 
@@ -121,8 +126,10 @@ class McpParams:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutParams:
-    prompt_set: Literal["compact", "full"] = "compact"
-    prompt_tokens: Count = 896  # longest prompt of one generation
+    prompt_set: str = "compact"  # a folder of envace/prompts: compact, full, or your own (docs/your-world.md)
+    prompt_tokens: Count = (
+        896  # longest REHEARSE prompt; ACT's may grow into the context, see method.context_stop
+    )
     response_tokens: Count = 128  # longest output of one generation
     max_steps: Count = 12  # ACT generations an episode
     max_calls: Count = 12  # tool calls an episode
@@ -155,8 +162,7 @@ class JudgeParams:
     attempts: Count = 5
     concurrency: Count = 64
     endpoints: dict[str, float] = field(default_factory=dict)  # more servers of the model: address -> weight
-    mode: Literal["turn", "step_item"] = "turn"  # one call a turn, or the paper's one a step and item
-    audit: Share = 0.0  # of turns judged in the other mode too
+    audit: Share = 0.02  # of turns that a language model judges in the other method.judge_mode too
     audit_seed: CountOrZero = 1
     cache: str = ""  # folder for answers; empty keeps none
     price_in: Annotated[float, Range(0.0)] = 0.0  # of a million tokens read
@@ -177,6 +183,7 @@ class TrainParams:
     grad_clip: Positive = 1.0
     clip_ratio: Annotated[float, Range(0.0, 1.0)] = 0.2
     entropy: Annotated[float, Range(0.0)] = 0.0
+    max_logprob_gap: Positive = 0.05  # mean |log p - log p'| of server and trainer above which a step warns
     save_every: Count = 2
     keep_every: CountOrZero = 0  # 0 keeps only rolling checkpoints; k also keeps every k-th step's weights
     rolling: Count = 2  # rolling checkpoints kept
@@ -274,11 +281,15 @@ class BaselineParams:
     """A policy to compare with: weights on the hub at a revision, or a server."""
 
     uri: str = ""  # hub id
-    revision: str = ""  # 40-digit commit
+    revision: str = ""  # 40-digit commit; `python -m envace.policy.hub resolve ID` prints the newest
     base_url: str = ""
     model: str = ""
     key_env: str = ""
-    context: Count = 32768
+    context: CountOrZero = 0  # tokens; 0 is what its configuration says, behind a server 32768
+    tool_parser: str = ""  # vLLM's, for weights served here; empty is bench.tool_parser
+    reasoning_parser: str = ""  # the same; empty is bench.reasoning_parser
+    thinking: Literal["bench", "always", "never"] = "bench"  # bench: as bench.thinking says
+    extra_body: dict[str, Any] = field(default_factory=dict)  # sent with every request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,14 +303,42 @@ class BenchParams:
     limit: CountOrZero = 0  # tasks of each subset, chosen by hash; 0 is all
     seed: CountOrZero = 300
     temperature: Annotated[float, Range(0.0, 5.0)] = 0.0
+    top_p: Annotated[float, Range(1e-6, 1.0)] = 1.0
+    top_k: Annotated[int, Range(-1)] = -1  # -1 is every token
     max_tokens: Count = 4096
+    context: CountOrZero = 0  # tokens of prompt and reply that weights are served with; 0 is what they hold
     thinking: bool = False
+    other_thinking: bool = False  # a trained policy may be asked to think otherwise than in training
+    tool_parser: str = "hermes"  # of vLLM, which serves weights on a GPU
+    reasoning_parser: str = "qwen3"  # the same, where the model thinks
     concurrency: Count = 8
     deadline_s: Positive = 14400.0  # of one process of a harness
     min_complete: Share = 1.0
     user: RoleParams = RoleParams()
     judge: RoleParams = RoleParams()
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # benchmark: what its adapter takes
+    options: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # benchmark: its subsets, its own limit and trials, what its adapter takes
+
+    def of(self, benchmark: str) -> BenchParams:
+        """As one benchmark is run: its own limit and trials, where `options` has them, instead of everybody's."""
+        options = dict(self.options.get(benchmark) or {})
+        own = {key: options.pop(key) for key in OWN if key in options}
+        return replace(self, **own, options={benchmark: options})
+
+
+OWN = ("limit", "trials")  # keys of bench that bench.options.<benchmark> may give as well
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicsParams:
+    """The curve of training: `runs` x `steps` x `benchmarks`, each kept step evaluated on a cut of the tasks."""
+
+    runs: Annotated[tuple[str, ...], MAY_BE_EMPTY] = ()  # of train.runs
+    steps: Annotated[tuple[CountOrZero, ...], MAY_BE_EMPTY] = ()  # kept ones (train.keep_every); 0: the start
+    benchmarks: Annotated[tuple[Curve, ...], MAY_BE_EMPTY] = ()  # of eval or of bench
+    limit: CountOrZero = 20  # tasks of a benchmark, or of each of its subsets, chosen by hash; 0 is all
+    trials: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +361,7 @@ class MlflowParams:
     port: Port = 5000
     experiment: str = "envace"
     traces: CountOrZero = 16  # episodes of a stage shown as traces, whole groups by hash
-    failed_traces: CountOrZero = 64  # and at most so many that failed; the rest is counted
+    failed_traces: Annotated[int, Range(-1)] = -1  # and so many that failed, -1 for all; the rest is counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +383,7 @@ class Params:
     tts: TTSParams = TTSParams()
     fidelity: FidelityParams = FidelityParams()
     bench: BenchParams = BenchParams()
+    dynamics: DynamicsParams = DynamicsParams()
     report: ReportParams = ReportParams()
     prefect: PrefectParams = PrefectParams()
     mlflow: MlflowParams = MlflowParams()

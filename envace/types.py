@@ -84,7 +84,12 @@ class ToolCall:
     """One call ACT asks for: `ToolCall(name="get_order", arguments={"order_id": "#kite"})`."""
 
     name: str
-    arguments: dict[str, JSON]
+    arguments: JSON  # an object; under `grammar: published` whatever was written but null
+
+    @property
+    def named(self) -> dict[str, JSON]:
+        """The arguments by name; none where they are no object."""
+        return self.arguments if isinstance(self.arguments, dict) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +162,9 @@ class Task:
         Message, ...
     ] = ()  # the whole reference dialogue, prefix included; never shown to a model
 
-    lent: tuple[Record, ...] = ()  # of another task, shown to REHEARSE under few_shot other_sample; never staged
+    lent: tuple[
+        Record, ...
+    ] = ()  # of another task, shown to REHEARSE under few_shot other_sample; never staged
 
     @property
     def n_turns(self) -> int:
@@ -189,7 +196,12 @@ class Generation:
     finish: FinishReason
     weight_version: int | None = None  # optimizer steps behind the weights that wrote it
     failure: FailureReason | None = None
-    agreement: float | None = None  # with the true response, 0 to 1; REHEARSE, where a true source was asked as well
+    agreement: float | None = (
+        None  # with the true response, 0 to 1; REHEARSE, where a true source was asked as well
+    )
+    seconds: float | None = field(
+        default=None, compare=False
+    )  # wall clock, waiting for a server included; no part of what was said
 
 
 class Answer(StrEnum):
@@ -222,7 +234,7 @@ class Verdict:
     seconds: float = 0.0
     cost: float = 0.0  # of those tokens, at judge.price_in and judge.price_out
     cached: bool = False  # kept from an earlier question; nobody was asked
-    step: int | None = None  # judge.mode step_item: the first step of the turn, from 0, for which it held
+    step: int | None = None  # judge_mode step_item: the first step of the turn, from 0, for which it held
     endpoint: str = ""  # host and port of who answered
     requests: int = 0
     retries: int = 0  # of the requests, those after a question's first
@@ -245,8 +257,8 @@ class Episode:
     observations: tuple[Observation, ...] = ()  # one per tool message, in order
     verdicts: tuple[Verdict, ...] = ()
     turn_rewards: tuple[float, ...] = ()  # of the turns that were judged
-    reward: float | None  # None = unscored
-    unscored_reason: str | None = None
+    reward: float | None  # None = unscored, unless the method gives such an episode a number
+    unscored_reason: str | None = None  # what could not be had of a judge, the policy or a source
     stop: StopReason
     stop_detail: str = ""
     counters: dict[str, int] = field(
@@ -254,6 +266,11 @@ class Episode:
     )  # act, rehearse, calls, errors, failure/<reason>, ...
     real_calls: tuple[ToolCall, ...] = ()  # the ledger: calls a true source answered, anchored ones too
     seconds: float = 0.0
+
+    @property
+    def unscored(self) -> bool:
+        """Somebody other than the policy failed it, whatever number the method gives it."""
+        return self.reward is None or self.unscored_reason is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +286,7 @@ class Row:
     episode_id: str
     turn: int
     reward: float | None  # of the episode, None = unscored
+    source: str = ""  # of its task (`Task.source`), where something is kept apart by it
     advantage: float = 0.0
     weight: float = 1.0
 
@@ -294,7 +312,9 @@ class Endpoint:
     key_env: str = ""
     context: int = 32768
     sampling: Sampling = Sampling()
-    extra_body: dict[str, JSON] = field(default_factory=dict)  # {"chat_template_kwargs": {...}}, sent with every request
+    extra_body: dict[str, JSON] = field(
+        default_factory=dict
+    )  # {"chat_template_kwargs": {...}}, sent with every request
 
 
 class SampleStatus(StrEnum):

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from envace.errors import StageFailed, UserError
@@ -100,9 +101,9 @@ def _status(root: Path) -> dict[str, object]:
     return json.loads(ask(root, "--wait-for-lock", "status", "--json") or "{}")
 
 
-def stale(root: Path, dag: dict[str, tuple[str, ...]]) -> list[str]:
-    """Stages whose outputs are not what code, parameters and data call for, and those that build on them."""
-    return with_dependents(dag, set(_status(root)))
+def stale(root: Path, dag: dict[str, tuple[str, ...]], more: Iterable[str] = ()) -> list[str]:
+    """Stages whose outputs are not what code, parameters and data call for, and `more`; and those that build on them."""
+    return with_dependents(dag, {*_status(root), *more})
 
 
 def with_dependents(dag: dict[str, tuple[str, ...]], names: set[str]) -> list[str]:

@@ -143,7 +143,7 @@ def run_as_flow(stage: StageFlow, run: Run, arguments: dict[str, Any]) -> None:
     def body(**given: Any) -> None:
         run.log.tags({"prefect.flow_run_id": prefect.runtime.flow_run.id})
         try:
-            with interrupt_on_sigterm():  # Prefect put its own handler in place
+            with interrupt_on_sigterm(), run.redactor.guarding():  # Prefect put its own handler in place
                 stage.fn(run, **given)
         except KeyboardInterrupt:
             note_signal()

@@ -8,7 +8,7 @@ Invariant: a score stands only on a complete run; what failed is counted and nam
 from flows._entry import Run, stage
 
 
-@stage("bench", sections=("bench",), policy=lambda params, policy, benchmark: policy)
+@stage("bench", sections=("bench", "engine"), policy=lambda params, policy, benchmark: policy)
 def bench(run: Run, policy: str, benchmark: str) -> None:
     """Score POLICY on BENCHMARK (bfcl, tau2, vita, finmcp)."""
     from tasks.bench import run_harness, write_bench

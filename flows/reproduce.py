@@ -5,7 +5,9 @@ to look at and one MLflow parent run.
 Invariant: DVC alone decides what is stale and runs each stage exactly once; when nothing is stale, no server and
 no run is made. One pipeline at a time; leftovers of a killed one are ended at the next start.
 
-`python -m flows.reproduce [stage ...] [--force] [--jobs N]`
+A local or S3 source that changed since it was staged is told before anything runs, since DVC does not look there.
+
+`python -m flows.reproduce [stage ...] [--force] [--jobs N] [--keep-rows]`
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 if __package__ in (None, ""):  # a Prefect worker loads this file by path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from envace.data import drift
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.params import Params, load
 from envace.track.process import identify
@@ -35,6 +38,7 @@ from flows import _dag, _entry, _procs, _services, state_dir
 
 UNWIND_S = 25.0  # stages get their own time first
 INSIDE = "ENVACE_IN_PIPELINE"
+STAGING = "stage_data"
 
 
 def refuse_reentry() -> None:
@@ -181,9 +185,19 @@ def ending_children(children: Children, finish: Callable[[], None]) -> Iterator[
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def run_pipeline(params: Params, root: Path, targets: tuple[str, ...], force: bool, jobs: int) -> Any:
-    """Make the Prefect flow of the current graph and run it."""
-    return make_flow(params, jobs)(targets=list(targets), force=force)
+def run_pipeline(
+    params: Params, root: Path, targets: tuple[str, ...], force: bool, jobs: int, again: list[str]
+) -> Any:
+    """Make the Prefect flow of the current graph and run it; the stages in `again` run though DVC sees no change."""
+    return make_flow(params, jobs)(targets=list(targets), force=force, again=again)
+
+
+def moved(params: Params, root: Path, state: Path, keep: bool = False) -> list[str]:
+    """The stages that must run because the source changed. Raises DataError where the user must decide."""
+    must, line = drift.judge(params, root / "data/staged", state, keep)
+    if line:
+        print(line, flush=True)
+    return [STAGING] if must else []
 
 
 def make_flow(params: Params | None = None, jobs: int = 1) -> Any:
@@ -199,7 +213,7 @@ def make_flow(params: Params | None = None, jobs: int = 1) -> Any:
     )
 
 
-def _reproduce(targets: list[str] | None = None, force: bool = False) -> Any:
+def _reproduce(targets: list[str] | None = None, force: bool = False, again: list[str] | None = None) -> Any:
     """Reproduce the stages named (default: all) and what they need."""
     root = Path.cwd()
     refuse_reentry()
@@ -207,16 +221,20 @@ def _reproduce(targets: list[str] | None = None, force: bool = False) -> Any:
     _services.use(state)
     checked = bool(_held)  # by `run`, before Prefect was imported
     with only_pipeline(state):
+        again = again if checked else moved(params, root, state)
         dag = _dag.graph(root, tuple(targets or ()))
-        if not (force or checked or _dag.stale(root, dag)):
+        if not (force or checked or again or _dag.stale(root, dag)):
             from prefect.states import Completed
 
             return Completed(name="Cached", message="nothing to do")
-        return _run_stages(params, root, state, dag, force)
+        return _run_stages(params, root, state, dag, set(dag) if force else set(again or ()))
 
 
-def _run_stages(params: Params, root: Path, state: Path, dag: dict[str, tuple[str, ...]], force: bool) -> Any:
-    from tasks.tracking import Store, ended, summary_metrics, tag_stage_hashes
+def _run_stages(
+    params: Params, root: Path, state: Path, dag: dict[str, tuple[str, ...]], force: set[str]
+) -> Any:
+    from tasks.summary import log_summary
+    from tasks.tracking import Store, ended, tag_stage_hashes
 
     store = Store(params, root, state)
     children = Children()
@@ -227,7 +245,7 @@ def _run_stages(params: Params, root: Path, state: Path, dag: dict[str, tuple[st
         try:
             states = _submit(params, root, state, dag, force, children, env)
         finally:
-            parent.metrics(summary_metrics(root, params))
+            log_summary(parent, root, params)
             if not parent.degraded:  # MLflow is still there
                 tag_stage_hashes(store, parent.run_id, root)
         _raise_first_failure(states)
@@ -255,16 +273,16 @@ def _submit(
     root: Path,
     state: Path,
     dag: dict[str, tuple[str, ...]],
-    force: bool,
+    force: set[str],
     children: Children,
     env: dict[str, str],
 ) -> dict[str, Any]:
-    """One task a stage, in order; returns {stage: final state}."""
+    """One task a stage, in order, those in `force` whatever DVC thinks; returns {stage: final state}."""
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
     def one(stage: str) -> Any:
-        return reproduce_stage(stage, root, state, force, children, env)
+        return reproduce_stage(stage, root, state, stage in force, children, env)
 
     futures: dict[str, Any] = {}
     for stage, parents in dag.items():
@@ -327,11 +345,16 @@ def main() -> None:
     cli.add_argument("targets", nargs="*", help="stages (`train` means all of its variants); default: all")
     cli.add_argument("--force", action="store_true", help="run stages even when unchanged")
     cli.add_argument("--jobs", type=int, default=1, help="stages that may run at once (default 1)")
+    cli.add_argument(
+        "--keep-rows", action="store_true", help="use the staged rows though their source changed"
+    )
     args = cli.parse_args()
-    _entry.leave(run(Path.cwd(), tuple(args.targets), args.force, args.jobs))
+    _entry.leave(run(Path.cwd(), tuple(args.targets), args.force, args.jobs, args.keep_rows))
 
 
-def run(root: Path, targets: tuple[str, ...] = (), force: bool = False, jobs: int = 1) -> int:
+def run(
+    root: Path, targets: tuple[str, ...] = (), force: bool = False, jobs: int = 1, keep_rows: bool = False
+) -> int:
     """The command without its parsing; returns the exit status."""
     state = state_dir(root)
     try:
@@ -339,18 +362,19 @@ def run(root: Path, targets: tuple[str, ...] = (), force: bool = False, jobs: in
             refuse_reentry()
             params = load(root / "params.yaml")
             with only_pipeline(state):
-                if not force and _dag.up_to_date(root, targets):
+                again = moved(params, root, state, keep_rows)
+                if not (force or again) and _dag.up_to_date(root, targets):
                     print("nothing to do: everything is up to date")
                     return 0
                 dag = _dag.graph(root, targets)
-                todo = list(dag) if force else _dag.stale(root, dag)
+                todo = list(dag) if force else _dag.stale(root, dag, again)
                 if not todo:
                     print(f"nothing to do: {', '.join(targets)} and what they need are up to date")
                     return 0
                 print(f"{len(todo)} of {len(dag)} stages to check or run: {', '.join(todo)}", flush=True)
                 _services.use(state)
                 _entry.check_prefect()
-                run_pipeline(params, root, targets, force, jobs)
+                run_pipeline(params, root, targets, force, jobs, again)
         return 0
     except BaseException as e:  # the boundary of the process
         if isinstance(e, SystemExit):

@@ -12,8 +12,6 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,17 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.bench.harness.registry import adapter as find_adapter
+from envace.bench.harness.resume import lost
 from envace.bench.harness.spec import EvalRequest, EvalRoles, RawRun
+from envace.bench.summary import complete_enough
 from envace.errors import StageFailed
-from envace.params import RoleParams, to_dict
-from envace.policy.card import read_card
+from envace.params import BaselineParams, to_dict
 from envace.track.lineage import versions
-from envace.types import Endpoint, PolicyRef, SampleRecord, Sampling, ScoreRecord
+from envace.types import PolicyRef, SampleRecord, ScoreRecord
 from envace.view.table import few
+from tasks.agents import agent_of, part, thinks
+from tasks.evaluation import nested
 from tasks.files import publish, write_json, write_jsonl
 
 
@@ -38,92 +40,71 @@ class Bench:
     scores: list[ScoreRecord]
     samples: list[SampleRecord]
     runs: list[RawRun]
-    work: Path
+    request: EvalRequest
     seconds: float
 
 
 @task(cache_policy=NO_CACHE)
-def run_harness(run: Any, policy: str, benchmark: str) -> Bench:
-    """Serve the policy and run the benchmark. Raises StageFailed when too many samples have no score."""
+def run_harness(run: Any, policy: str, benchmark: str, folder: Path | None = None) -> Bench:
+    """Serve the policy (of `models/`, or the weights in `folder`) and run the benchmark.
+
+    Raises StageFailed when too many samples have no score.
+    """
     from envace.bench.harness.pipeline import evaluate
-    from envace.bench.harness.registry import adapter as find_adapter
 
     p, adapter, began = run.params.bench, find_adapter(benchmark), time.time()
-    with agent_of(run, policy) as (agent, ref), part(p.user) as user, part(p.judge) as judge:
-        request = request_for(run, EvalRoles(agent=agent, user=user, judge=judge), ref, benchmark)
+    with (
+        run.redactor.guarding(),
+        agent_of(run, policy, folder) as (agent, ref),
+        part(p.user) as user,
+        part(p.judge) as judge,
+    ):
+        request = request_for(run, EvalRoles(agent=agent, user=user, judge=judge), ref, policy, benchmark)
         scores, samples, runs = evaluate(
             adapter, request, run.path(".harness"), say=run.say, bootstrap=run.params.report.bootstrap,
             min_complete=p.min_complete, policy=policy, policy_hash=ref.hash, variant=request.variant,
             versions=versions(),
         )  # fmt: skip
     check_complete(samples, p.min_complete)
-    return Bench(scores, samples, runs, request.out, time.time() - began)
+    return Bench(scores, samples, runs, request, time.time() - began)
 
 
-@contextmanager
-def agent_of(run: Any, policy: str) -> Iterator[tuple[Endpoint, PolicyRef]]:
-    """An address at which the policy answers, and its card; weights are served for as long as the block lasts."""
-    from envace.serving.serve import serve
-    from envace.types import replace
-
-    ref, p = read_card(run.path("models", policy)), run.params
-    sampling = Sampling(temperature=p.bench.temperature, max_tokens=p.bench.max_tokens)
-    if ref.kind == "endpoint":
-        base = p.bench.baselines[policy]
-        yield Endpoint(
-            base_url=base.base_url, model=base.model, key_env=base.key_env, context=base.context, sampling=sampling
-        ), ref  # fmt: skip
-        return
-    elsewhere = policy in p.bench.baselines  # on the hub, only its card is here
-    log = run.state / "logs" / f"serve-{policy}.log"
-    with serve(
-        ref.uri if elsewhere else run.path("models", policy), name=policy,
-        revision=ref.revision if elsewhere else "", device=p.engine.device, thinking=p.bench.thinking, concurrency=p.bench.concurrency,
-        say=run.say, log=log,
-    ) as endpoint:  # fmt: skip
-        yield replace(endpoint, sampling=sampling), ref
+# Keys of `bench` that shape no answer: the work folder is the same whatever they are. Trials add to what is there.
+FREE = (
+    "policies",
+    "benchmarks",
+    "baselines",
+    "options",
+    "trials",
+    "min_complete",
+    "deadline_s",
+    "concurrency",
+)
 
 
-def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, benchmark: str) -> EvalRequest:
+def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, policy: str, benchmark: str) -> EvalRequest:
     """What is asked of the harness. The work folder is named by all that shapes the answers."""
-    p = run.params.bench
-    options = dict(p.options.get(benchmark, {}))
-    subsets = tuple(options.pop("subsets", ()))
-    own = {k: v for k, v in to_dict(p).items() if k not in ("policies", "benchmarks", "baselines", "options")}
-    key = hashlib.sha256(json.dumps([own, options, subsets, ref.hash], sort_keys=True).encode()).hexdigest()[
-        :12
-    ]
+    p = run.params.bench.of(benchmark)
+    options, base = dict(p.options[benchmark]), p.baselines.get(policy, BaselineParams())
+    subsets = tuple(options.pop("subsets", None) or find_adapter(benchmark).default)
+    own = {k: v for k, v in to_dict(p).items() if k not in FREE}
+    shape = {k: v for k, v in options.items() if k != "parallel"}  # jobs beside each other
+    text = json.dumps([own, shape, subsets, ref.hash, to_dict(base)], sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return EvalRequest(
         roles=roles, subsets=subsets, trials=p.trials, seed=p.seed, concurrency=p.concurrency, limit=p.limit,
-        deadline_s=p.deadline_s, thinking=p.thinking, options=options,
+        deadline_s=p.deadline_s, thinking=thinks(p, base), options=options,
         out=run.state / "bench" / f"{ref.name}-{benchmark}-{key}",
     )  # fmt: skip
 
 
-@contextmanager
-def part(role: RoleParams) -> Iterator[Endpoint | None]:
-    """The server of a role, started here when its lines are fixed; None where nobody plays it."""
-    from envace.serving.scripted import scripted
-
-    if role.script:
-        with scripted(role.script) as endpoint:
-            yield endpoint
-        return
-    sampling = Sampling(temperature=role.temperature, max_tokens=role.max_tokens)
-    server = Endpoint(
-        base_url=role.base_url, model=role.model, key_env=role.key_env, context=role.context, sampling=sampling,
-        extra_body=role.extra_body,
-    )  # fmt: skip
-    yield server if role.base_url else None
-
-
 def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
     """Raises StageFailed when the share of samples with a score is below `min_complete`."""
-    lost = [s for s in samples if s.status in ("infra_failure", "missing")]
-    if len(lost) > (1 - min_complete) * len(samples) + 1e-9:
-        kinds = Counter(f"{s.status.value}: {s.error or 'no reason given'}" for s in lost)
+    if not complete_enough(samples, min_complete):
+        gone = lost(samples)
+        kinds = Counter(f"{s.status.value}: {s.error or 'no reason given'}" for s in gone)
         raise StageFailed(
-            f"{len(lost)} of {len(samples)} samples have no score, bench.min_complete is {min_complete:g}; "
+            f"{len(gone)} of {len(samples)} samples have no score, bench.min_complete is {min_complete:g}; "
             f"most often {kinds.most_common(1)[0][0]}"
         )
 
@@ -131,8 +112,6 @@ def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
 @task(cache_policy=NO_CACHE)
 def write_bench(run: Any, bench: Bench, policy: str, benchmark: str) -> None:
     """scores.json, samples.jsonl, raw/ and metrics.json; every score to MLflow as bench/<benchmark>.<subset>.<metric>."""
-    from tasks.evaluation import nested
-
     jobs = [
         {"name": r.job.name, "seconds": r.seconds, "code": r.code, "isolated": r.isolated, "reason": r.reason}
         for r in bench.runs
@@ -140,14 +119,41 @@ def write_bench(run: Any, bench: Bench, policy: str, benchmark: str) -> None:
     with publish(run.path("results/bench", f"{policy}-{benchmark}")) as scratch:
         write_json(scratch / "scores.json", {"scores": bench.scores, "seconds": bench.seconds, "jobs": jobs})
         write_jsonl(scratch / "samples.jsonl", bench.samples)
-        shutil.copytree(bench.work, scratch / "raw", symlinks=True)
+        (scratch / "raw").mkdir()
+        copy_raw(bench, scratch / "raw")
         values = {f"{s.subset}.{s.metric}.{s.source}": s.score for s in bench.scores}
         write_json(scratch / "metrics.json", nested(("bench", policy, benchmark), values))
+    keep_counts(run, bench, benchmark)
     for s in bench.scores:
         bounds = {"": s.score, "_low": s.low, "_high": s.high}
         name = f"bench/{benchmark}.{s.subset}.{s.metric}.{s.source}"
         run.metrics({f"{name}{end}": v for end, v in bounds.items() if v is not None})
         run.say(line(s))
+
+
+def copy_raw(bench: Bench, target: Path) -> None:
+    """What the harness left, one folder a job."""
+    for r in bench.runs:
+        shutil.copytree(r.folder, target / r.job.name, symlinks=True)
+
+
+def keep_counts(run: Any, bench: Bench, benchmark: str) -> None:
+    """Beside the scores in MLflow: which harness, who else was asked, how much was asked."""
+    roles, first = bench.request.roles, bench.scores[0]
+    others = {"user": roles.user, "judge": roles.judge}
+    run.log.tags(
+        {
+            "version.harness": first.harness,
+            "bench.data": first.data_hash,
+            "bench.subsets": ",".join(bench.request.subsets),
+            "bench.trials": bench.request.trials,
+            "bench.limit": bench.request.limit,
+            **{f"bench.{k}": first.versions.get(k, e.model if e else "none") for k, e in others.items()},
+        }
+    )
+    for s in bench.scores:
+        counts = {"tasks": s.n_tasks, "trials": s.n_trials, "scored": s.n_scored}
+        run.metrics({f"bench/{benchmark}.{s.subset}.n_{name}": n for name, n in counts.items()})
 
 
 def line(s: ScoreRecord) -> str:
@@ -158,7 +164,7 @@ def line(s: ScoreRecord) -> str:
     skipped = f"; without {few(s.skipped)}" if s.skipped else ""
     lost = s.n_infra_failure + s.n_missing
     missing = f", {lost} without a score" if lost else ""
-    return (
-        f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {value}{spread} over {s.n_tasks} tasks x "
-        f"{s.n_trials} trials{missing}{floors}{skipped}"
+    tasks = (
+        f"{s.n_tasks} tasks, single trial" if s.n_trials == 1 else f"{s.n_tasks} tasks x {s.n_trials} trials"
     )
+    return f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {value}{spread} over {tasks}{missing}{floors}{skipped}"

@@ -1,12 +1,11 @@
 """Rows in, staged tasks out.
 
-Flows in: the configured source. Flows out: `data/staged/`.
+Flows in: the configured source. Flows out: `data/staged/`, and its files in `data/raw/`.
 Invariant: the folder is complete or absent.
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +17,24 @@ from envace.params import Params
 from envace.types import Task
 from tasks.files import publish
 
-PAUSE_S = 10.0  # between two lines of progress
-
 
 @task(cache_policy=NO_CACHE)
 def stage_rows(run: Any, out: Path) -> dict[str, Any]:
     """Read, check, select, split; returns the manifest. Raises DataError naming the first bad field."""
     from envace import worlds
+    from envace.data import kept
     from envace.data.stage import stage
 
     worlds.load(run.params.rollout.worlds)
-    shown = _Rows(run)
+    raw = out.parent / "raw"
+    kept.adopt(raw, run.state, run.say)
     with publish(out) as scratch:
-        return stage(run.params, scratch, shown, state=run.state, say=run.say)
-
-
-class _Rows:
-    """Says now and then how many rows were read."""
-
-    def __init__(self, run: Any):
-        self.run, self.began, self.said = run, time.monotonic(), time.monotonic()
-
-    def __call__(self, rows: int) -> None:
-        now = time.monotonic()
-        if now - self.said > PAUSE_S:
-            self.said = now
-            self.run.say(f"{rows} rows read, {rows / (now - self.began):.0f} a second")
+        manifest = stage(run.params, scratch, state=run.state, say=run.say)
+    if not kept.kept(run.params, raw, run.state):
+        with publish(raw) as scratch:
+            kept.keep(run.params, scratch, run.state)
+    kept.release(run.params, run.state)
+    return manifest
 
 
 @task(cache_policy=NO_CACHE)

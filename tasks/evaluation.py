@@ -55,15 +55,15 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Task]:
 
 
 @task(cache_policy=NO_CACHE)
-def play_benchmark(run: Any, policy: str, benchmark: str) -> Outcome:
-    """Play a benchmark with one policy."""
+def play_benchmark(run: Any, policy: str, benchmark: str, folder: Path | None = None) -> Outcome:
+    """Play a benchmark with one policy, of `models/` or with the weights in `folder`."""
     if benchmark not in SPLITS:
         raise UserError(
             f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"
         )
     began, p = time.time(), run.params
     tasks = choose(read_split(run, SPLITS[benchmark]), p.eval.limit, p.eval.seed)
-    served = open_policy(run, policy)
+    served = open_policy(run, policy, folder)
     samples, episodes = asyncio.run(commit(run, served, tasks, p.eval.trials))
     scores = score_samples(run, served, tasks, p.eval.trials, samples, policy, "plain", benchmark)
     return Outcome(scores, samples, episodes, [], time.time() - began)
@@ -81,10 +81,11 @@ async def commit(
     from envace.judge import make_judge
 
     p = run.params
+    method = p.played_method(served.ref.name)
     with traced(run, served.ref.name) as shown:
         samples, episodes = await evaluate(
-            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=p.played_method(served.ref.name),
-            renderer=served.renderer, judge=make_judge(p.judge), temperature=p.eval.temperature,
+            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=method,
+            renderer=served.renderer, judge=make_judge(p.judge, method.judge_mode), temperature=p.eval.temperature,
             concurrency=p.engine.concurrency, progress=Ticker(run, "episodes"), memory_for=memory_for,
         )  # fmt: skip
         shown += episodes

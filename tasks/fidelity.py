@@ -63,11 +63,11 @@ def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     tasks = [t for t in read_split(run, "held") if t.world] if p.fidelity.episodes else []
     if not tasks:
         return {}, []
-    tasks = choose(tasks, p.fidelity.episodes, p.eval.seed)
+    tasks, method = choose(tasks, p.fidelity.episodes, p.eval.seed), p.played_method(served.ref.name)
     played = asyncio.run(
         play_both(
             served.policy, tasks, trials=p.fidelity.trials, seed=p.eval.seed, renderer=served.renderer,
-            judge=make_judge(p.judge), method=p.played_method(served.ref.name), params=p.rollout, temperature=p.eval.temperature,
+            judge=make_judge(p.judge, method.judge_mode), method=method, params=p.rollout, temperature=p.eval.temperature,
             concurrency=p.engine.concurrency, progress=Ticker(run, "episodes, rehearsed and true"),
         )
     )  # fmt: skip

@@ -7,6 +7,7 @@ Invariant: nothing is served that has no card (an unfinished folder has none).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from envace.types import PolicyRef
@@ -21,30 +22,32 @@ class Served:
     ref: PolicyRef
 
 
-def open_policy(run: Any, name: str) -> Served:
-    """Load `models/<name>`. Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError
+def open_policy(run: Any, name: str, folder: Path | None = None) -> Served:
+    """Load `models/<name>`, or what `folder` holds. Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError
     when its prompts would not be those of training."""
+    from envace.chat.append_only import described, shape_of
     from envace.policy.card import read_card
     from envace.policy.local import LocalPolicy
 
-    folder, params = run.path("models", name), run.params
+    folder, params = folder or run.path("models", name), run.params
     ref = read_card(folder)
-    _check_prompts(run, name)
+    _check_prompts(run, name, folder)
     policy = LocalPolicy(
         folder,
         concurrency=params.engine.concurrency,
         enable_thinking=params.rollout.enable_thinking,
         seed=params.seed,
     )
+    run.say(described(shape_of(policy.renderer), params.played_method(name).old_thoughts))
     return Served(policy=policy, renderer=policy.renderer, ref=ref)
 
 
-def _check_prompts(run: Any, name: str) -> None:
+def _check_prompts(run: Any, name: str, folder: Path) -> None:
     """Training shows prompts as the start weights' template writes them, thoughts above all; so must this."""
     from envace.chat.probes import check_same_prompts
     from envace.chat.renderer import HFRenderer
 
     start, thinking = run.path("models/start"), run.params.rollout.enable_thinking
-    if name != "start" and start.is_dir():
-        shown = HFRenderer.of(run.path("models", name), thinking)
+    if folder != start and start.is_dir():
+        shown = HFRenderer.of(folder, thinking)
         check_same_prompts(HFRenderer.of(start, thinking), shown.render, name)

@@ -7,8 +7,6 @@ what a killed process left RUNNING is marked KILLED before anything new starts.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +20,7 @@ from envace.track import client as mlflow_client
 from envace.track.client import FAILED, FINISHED, KILLED, RunLog
 from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
 from envace.track.redact import Redactor
+from tasks.summary import log_summary
 
 
 class Store:
@@ -166,7 +165,7 @@ def closing_parent(store: Store, parent: RunLog) -> Iterator[None]:
         raise
     finally:
         parent.tags({"envace.last_stage_ended": status})
-        parent.metrics(summary_metrics(store.root, store.params))
+        log_summary(parent, store.root, store.params)
         if parent.degraded or not mlflow_client.running_children(
             store.client, store.experiment, parent.run_id
         ):
@@ -187,60 +186,6 @@ def tag_stage_hashes(store: Store, parent_id: str, root: Path) -> None:
         tags = child.data.tags
         if "dvc.lock_hash" not in tags and tags.get("dvc.stage") and child.info.end_time <= written:
             store.client.set_tag(child.info.run_id, "dvc.lock_hash", stage_hash(root, tags["dvc.stage"]))
-
-
-def summary_metrics(root: Path, params: Params) -> dict[str, float]:
-    """The numbers a pipeline is compared by, from the files of the current parameters, cached or new."""
-    found: dict[str, float] = {}
-    for policy in params.eval.policies:
-        for benchmark in params.eval.benchmarks:
-            found |= _scores(root / "results/evaluate" / f"{policy}-{benchmark}", benchmark, policy)
-    for point in params.tts.points:
-        found |= _scores(root / "results/tts" / point, "tts", point)
-    for policy in params.fidelity.policies:
-        found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
-    for name in params.train.runs:
-        found |= _training(root / "runs/train" / name, name)
-    report = _read(root / "report/summary.json")
-    return {**_numbers(report), **found}
-
-
-def _scores(folder: Path, section: str, name: str) -> dict[str, float]:
-    scores = _read(folder / "scores.json").get("scores", {})
-    if isinstance(scores, dict):
-        return {f"{section}/{name}.{k}": v for k, v in _numbers(scores).items()}
-    plain = [s for s in scores if s.get("score") is not None]
-    return {f"{section}/{name}.{_metric(s)}": float(s["score"]) for s in plain}
-
-
-def _metric(score: Mapping[str, Any]) -> str:
-    subset = score.get("subset") or ""
-    return score["metric"] if subset in ("", "all", "held", "overall") else f"{subset}.{score['metric']}"
-
-
-def _training(folder: Path, name: str) -> dict[str, float]:
-    info = _read(folder / "train.json")
-    return {
-        f"train/{name}.{k}": v
-        for k, v in _numbers(info).items()
-        if k in ("steps", "seconds", "reward_first", "reward_last")
-    }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # not made yet; a summary says what is there
-    return data if isinstance(data, dict) else {}
-
-
-def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        k: float(v)
-        for k, v in data.items()
-        if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
-    }
 
 
 def lineage_of_model(run: Any, ref: Any) -> None:

@@ -126,6 +126,10 @@ def write_baseline(run: Any, name: str, out: Path) -> PolicyRef:
         ref = PolicyRef(kind="endpoint", uri=run.redactor.text(base.base_url), revision=base.model, name=name)
     with publish(out) as scratch:
         ref = write_pointer(scratch, ref)
+        settings = ("context", "tool_parser", "reasoning_parser", "thinking", "extra_body")
+        write_json(
+            scratch / "asked.json", {k: getattr(base, k) for k in settings}
+        )  # stale scores follow a change
     run.say(f"baseline {name}: {ref.uri} {ref.revision}")
     return ref
 
@@ -203,6 +207,7 @@ class ProgressView:
 
         if event.phase == "step":
             self.run.metrics(event.metrics, event.step)
+        if event.phase in ("step", "template"):
             self.run.say(line(event))
         self._artifact(100.0 * event.step / max(event.steps, 1))
 
@@ -229,7 +234,9 @@ class ProgressView:
 @task(cache_policy=NO_CACHE)
 def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]:
     """Metrics and episodes of every step up to the demanded one, from the work folder."""
+    from envace.engine.kept import manifest
     from envace.engine.progress import read_steps
+    from envace.track.lineage import checkpoint_hash
 
     work, out = Path(result.work), run.path("runs/train", f"{arm}-{seed}")
     steps = read_steps(work, result.steps)
@@ -242,6 +249,7 @@ def write_training(run: Any, arm: str, seed: int, result: Any) -> dict[str, Any]
         write_csv(scratch / "curve.csv", steps, CURVE)
         info = training_info(arm, seed, result, steps, work)
         write_json(scratch / "train.json", info)
+        write_json(scratch / "kept.json", manifest(work, result.steps, checkpoint_hash(run.root, "start")))
     trace_training(run, work, f"{arm}-{seed}", result.steps)
     if not result.ran:  # the attempt that trained has them; this run shows them too
         for step in steps:

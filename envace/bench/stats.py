@@ -1,25 +1,38 @@
-"""Means with honest intervals: trials of one task are not independent, so tasks are what is resampled.
+"""Numbers with honest intervals: trials of one task are not independent, so tasks are what is resampled.
 
 Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval.
-Invariant: the estimate is the mean over tasks of the mean over a task's trials; the same input and seed give
-the same interval, whatever the order of tasks. Fewer than two tasks have no interval (None).
+Invariant: an estimate is a function of means over tasks of the mean over a task's trials; the same input and seed
+give the same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval (None).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 Interval = tuple[float, float | None, float | None]  # estimate, low, high
+Means = Mapping[str, Any]  # stratum -> mean over its tasks: a number, or an array with one entry a resample
 LEVEL = 0.95
 CHUNK = 4_000_000  # resampled numbers held at once
 
 
 def cluster_bootstrap(values_by_task: Mapping[str, Sequence[float]], n: int, seed: int) -> Interval:
     """Mean and interval from `n` resamples of whole tasks. Raises ValueError on no or non-finite values."""
-    return _interval(_task_means(values_by_task), n, seed)
+    return _interval(task_means(values_by_task), n, seed)
+
+
+def stratified(strata: Mapping[str, np.ndarray], of: Callable[[Means], Any], n: int, seed: int) -> Interval:
+    """`of` the means of each stratum's tasks ([tasks, ...]), with an interval from `n` resamples of the tasks
+    within each stratum. `of` must work on numbers and, entry by entry, on arrays of them."""
+    point = float(of({name: tasks.mean(axis=0) for name, tasks in strata.items()}))
+    if n < 1 or any(len(tasks) < 2 for tasks in strata.values()):
+        return point, None, None
+    rng = np.random.default_rng(seed)
+    low, high = _edges(of({name: _resampled(strata[name], n, rng) for name in sorted(strata)}))
+    return point, low, high
 
 
 def paired_bootstrap(
@@ -33,7 +46,7 @@ def paired_bootstrap(
     if a.keys() != b.keys():
         only = sorted(a.keys() ^ b.keys())
         raise ValueError(f"{len(only)} tasks are in one of the two only, e.g. {only[0]}")
-    return _interval(_task_means(a) - _task_means(b), n, seed)
+    return _interval(task_means(a) - task_means(b), n, seed)
 
 
 def pass_hat_k(successes_by_task: Mapping[str, Sequence[float]], k: int) -> float:
@@ -52,8 +65,8 @@ def pass_hat_k(successes_by_task: Mapping[str, Sequence[float]], k: int) -> floa
     return math.fsum(chances) / len(chances)
 
 
-def _task_means(values_by_task: Mapping[str, Sequence[float]]) -> np.ndarray:
-    """[tasks] in the order of their names."""
+def task_means(values_by_task: Mapping[str, Sequence[float]]) -> np.ndarray:
+    """[tasks] in the order of their names. Raises ValueError on no or non-finite values."""
     if not values_by_task:
         raise ValueError("no tasks")
     means = np.array(
@@ -67,11 +80,17 @@ def _task_means(values_by_task: Mapping[str, Sequence[float]]) -> np.ndarray:
 def _interval(means: np.ndarray, n: int, seed: int) -> Interval:
     if len(means) < 2:
         return float(means.mean()), None, None
-    rng = np.random.default_rng(seed)
-    step = max(1, CHUNK // len(means))
+    low, high = _edges(_resampled(means, n, np.random.default_rng(seed)))
+    return float(means.mean()), low, high
+
+
+def _resampled(tasks: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """[n, ...] means of as many tasks, drawn with replacement; in pieces, as some sets hold a thousand."""
+    step = max(1, CHUNK // tasks.size)
     sizes = [min(step, n - at) for at in range(0, n, step)]
-    resampled = np.concatenate(
-        [means[rng.integers(len(means), size=(m, len(means)))].mean(axis=1) for m in sizes]
-    )
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(means.mean()), float(low), float(high)
+    return np.concatenate([tasks[rng.integers(len(tasks), size=(m, len(tasks)))].mean(axis=1) for m in sizes])
+
+
+def _edges(drawn: np.ndarray) -> tuple[float, float]:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

@@ -3,8 +3,8 @@
 Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` a
 metric.
 Invariant: scored + agent failures + infrastructure failures + missing = planned. A failure of the agent counts
-0; a failure of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one the
-headline is withheld (None), so that losing samples can never raise a score.
+0; a failure of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one every
+number is withheld (None), what the harness itself would print included, so that losing samples can never raise one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from envace.bench.stats import cluster_bootstrap
 from envace.types import SampleRecord, SampleStatus, ScoreRecord
 
 SCALES = {"steps": "count", "calls": "count", "tokens": "count", "seconds": "s"}  # all others are 0-1
+HAS_SCORE = (SampleStatus.SCORED, SampleStatus.AGENT_FAILURE)
 Plan = Collection[tuple[str, int]]  # (task, trial)
 
 
@@ -56,6 +57,21 @@ def values_by_task(samples: Iterable[SampleRecord], metric: str) -> dict[str, li
     return values
 
 
+def upstream_by_task(samples: Iterable[SampleRecord]) -> dict[str, list[float]]:
+    """Task -> what the harness counted, one value a trial that it did count."""
+    values: dict[str, list[float]] = {}
+    for sample in samples:
+        if "upstream" in sample.metrics:
+            values.setdefault(sample.task, []).append(float(sample.metrics["upstream"]))
+    return values
+
+
+def complete_enough(samples: Sequence[SampleRecord], least: float) -> bool:
+    """Whether at least this share of the planned samples has a score; never without any."""
+    scored = sum(s.status in HAS_SCORE for s in samples)
+    return bool(samples) and scored / len(samples) >= least
+
+
 def summarise(
     samples: Iterable[SampleRecord],
     planned: Plan,
@@ -76,7 +92,7 @@ def summarise(
     """
     full = complete_plan(samples, planned)
     counts = Counter(s.status for s in full)
-    complete = (counts[SampleStatus.SCORED] + counts[SampleStatus.AGENT_FAILURE]) / max(len(full), 1)
+    complete = complete_enough(full, min_complete)
     shared = {
         "benchmark": benchmark,
         "subset": subset,
@@ -92,7 +108,7 @@ def summarise(
     records = []
     for metric in metrics:
         values = values_by_task(full, metric)
-        refused = complete < min_complete or not values
+        refused = not complete or not values
         score, low, high = (None, None, None) if refused else cluster_bootstrap(values, bootstrap, seed)
         own = dict((floors or {}).get(metric, {}))
         scale = SCALES.get(metric, "0-1")

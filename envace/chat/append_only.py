@@ -36,6 +36,9 @@ class Restart(StrEnum):
     IDS_HIDDEN = "ids_hidden"  # the policy told no ids
 
 
+OF_THOUGHTS = (Restart.THOUGHTS_DROPPED, Restart.OPENING_DROPPED)  # what `old_thoughts: keep` does not follow
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """One kind of step. `reason` is None when it appends.
@@ -64,6 +67,20 @@ class Shape:
         return getattr(self, f"{kind}_thought" if thought else kind)
 
 
+def described(shape: Shape, old_thoughts: str) -> str:
+    """What an episode's prompts will do, in one line for a log; `old_thoughts` is the method's switch."""
+    steps = {
+        "tool results": shape.tool, "tool results after a thought": shape.tool_thought,
+        "a user turn": shape.user, "a user turn after a thought": shape.user_thought,
+    }  # fmt: skip
+    found: dict[str, list[str]] = {}
+    for step, fit in steps.items():
+        found.setdefault(f"new row ({fit.reason})" if fit.reason else "appends", []).append(step)
+    whole = "; ".join(f"{what}: {', '.join(named)}" for what, named in found.items())
+    kept = old_thoughts == "keep" and any(fit.reason in OF_THOUGHTS for fit in steps.values())
+    return f"chat template: {whole}" + ("; old_thoughts keep appends all the same" if kept else "")
+
+
 _ASK = Message(role="user", content="a")
 _found: WeakKeyDictionary[object, dict[object, Shape]] = WeakKeyDictionary()
 
@@ -78,6 +95,15 @@ def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
     for _ in range(ends):
         at = ids.index(renderer.end_id, at + 1)
     return ids[at + 1 :]
+
+
+def spelled(renderer: Renderer, ends: int, message: Message) -> list[int] | None:
+    """An assistant message as the template writes it while it is the newest, up to but without its end token; thoughts
+    stand in it. None where the template does not write it behind the words a prompt ends with."""
+    opened, whole, at = renderer.render([_ASK]), renderer.render([_ASK, message]), -1
+    for _ in range(ends):
+        at = whole.index(renderer.end_id, at + 1)
+    return whole[len(opened) : at] if whole[: len(opened)] == opened else None
 
 
 def shape_of(renderer: Renderer) -> Shape:

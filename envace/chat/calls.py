@@ -1,4 +1,4 @@
-"""The tool-call grammar: what ACT wrote -> thinking, visible text and calls.
+"""The tool-call grammar (`grammar: strict`): what ACT wrote -> thinking, visible text and calls.
 
 Flows in: the decoded text of one ACT generation. Flows out: `ParsedReply`; or text for calls (`render_calls`).
 Invariant: either every block of a message is well formed, or the message yields no call and exactly one named

@@ -1,4 +1,4 @@
-"""The rehearsal output contract: what REHEARSE wrote -> the response of one call.
+"""The rehearsal output contract (`grammar: strict`): what REHEARSE wrote -> the response of one call.
 
 Flows in: the decoded text of one REHEARSE generation. Flows out: `ParsedResult`; or the text that obeys the
 contract (`render_result`).

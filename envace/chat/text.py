@@ -76,7 +76,8 @@ def split_parts(text: str) -> tuple[str, str]:
 
     A tag quoted inside a well-formed call or result block is text, not a thought. An opening tag that is never
     closed makes everything after it thinking. A closing tag while no thought is open ends one that the prompt
-    opened, or one that quoted a closing tag: everything before it is thinking.
+    opened, or one that quoted a closing tag: everything before it is thinking. Thinking holds no opening tag: written
+    once more, it would begin a thought that ends where this one does, and what stands before it would be visible.
     """
     if "think>" not in text:
         return "", text
@@ -96,7 +97,8 @@ def split_parts(text: str) -> tuple[str, str]:
             parts.append("")
             known = len(parts)
     parts.append(text[at:])
-    return tidy(BREAK.join(parts[:known] + parts[known + 1 :: 2])), BREAK.join(parts[known::2])
+    thinking = BREAK.join(parts[:known] + parts[known + 1 :: 2]).replace("<think>", BREAK)
+    return tidy(thinking), BREAK.join(parts[known::2])
 
 
 def tidy(text: str) -> str:

@@ -6,6 +6,9 @@ Invariant: the columns of a row have one length; sampled ids stay as sampled, wh
 is what a full render of the chat would give, but for those ids. A row goes on exactly while each prompt begins with
 all ids before it; where the template cannot continue them, a new row begins and says why (`Restart`).
 
+With `keep_thoughts` no row begins for thoughts, nor for the empty thought a prompt ended with: what was shown stays. A
+generation that history cannot hold as sampled is then written behind what was shown before it, and the row begins anew.
+
 Only new messages are rendered and tokenised. The whole chat is rendered when a row begins, and not even then when the
 ids before differ by a known cut (OPENING_DROPPED, FOREIGN_END).
 """
@@ -14,23 +17,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envace.chat.append_only import Restart, Shape, shape_of, suffix
+from envace.chat.append_only import OF_THOUGHTS, Fit, Restart, Shape, shape_of, spelled, suffix
 from envace.chat.calls import parse_assistant
 from envace.chat.columns import Columns, LogRow
 from envace.chat.renderer import Renderer
 from envace.types import JSON, Message, Role
 
+HIDDEN = (Restart.CONTROL_SAMPLED, Restart.IDS_HIDDEN)  # a generation that history cannot hold as sampled
+
 
 class TokenLog:
     """Append-only. `open`, then in turns `prompt_ids`, `add_sampled` and `add_results` or `add_user`."""
 
-    def __init__(self, renderer: Renderer, tools: Sequence[dict[str, JSON]], shape: Shape, role: Role):
+    def __init__(
+        self, renderer: Renderer, tools: Sequence[dict[str, JSON]], shape: Shape, role: Role, keep: bool
+    ):
         self._renderer, self._tools, self._shape, self.role = renderer, tuple(tools), shape, role
+        self._keep = keep
         self._chat: list[Message | tuple[int, ...]] = []  # ids stand for what is read only when needed
         self._rows: list[Columns] = []
         self._thought = False  # a thought stands in the current row
         self._broken: Restart | None = None  # what the newest generation does to the next prompt
         self._awaits_sample = False
+        self._said_at = 0  # ids of the row before the newest generation
         self._marks = [tuple(renderer.encode(mark)) for mark in ("<think>", "</think>")]
 
     @classmethod
@@ -40,9 +49,10 @@ class TokenLog:
         messages: Sequence[Message],
         tools: Sequence[dict[str, JSON]] = (),
         role: Role = Role.ACT,
+        keep_thoughts: bool = False,
     ) -> TokenLog:
         """A log whose first prompt is the full render of `messages`."""
-        log = cls(renderer, tools, shape_of(renderer), role)
+        log = cls(renderer, tools, shape_of(renderer), role, keep_thoughts)
         log._chat += messages
         log._render(None)
         return log
@@ -74,6 +84,7 @@ class TokenLog:
             raise ValueError("a generation must follow a prompt")
         if not ids and said is None:
             raise ValueError("a generation without ids needs the message that was read from it")
+        self._said_at = len(self._rows[-1].ids)
         if ids:
             self._rows[-1].grow(ids, logprobs, self.role)
         said = self._note_thought(ids, said)
@@ -98,7 +109,7 @@ class TokenLog:
         if self._awaits_sample:
             raise ValueError("messages must follow a generation")
         self._chat += new
-        fit, reason, cut = self._shape.fit(kind, self._thought), self._broken, 0
+        fit, reason, cut = self._fit(kind), self._broken, 0
         if reason in (None, Restart.FOREIGN_END) and fit.reason:
             reason, cut = fit.reason, fit.trim
         if reason is None:
@@ -106,8 +117,24 @@ class TokenLog:
             self._awaits_sample = True
         elif reason is Restart.FOREIGN_END or (reason is Restart.OPENING_DROPPED and cut):
             self._carry(reason, cut or 0, self._suffix(new))
-        else:
+        elif not (self._keep and reason in HIDDEN and self._respell(reason, new)):
             self._render(reason)
+
+    def _fit(self, kind: str) -> Fit:
+        """What the template does to a step; where thoughts are kept, only what has nothing to do with them."""
+        if not self._keep:
+            return self._shape.fit(kind, self._thought)
+        fits = (self._shape.fit(kind, thought) for thought in {False, self._thought})
+        return next((fit for fit in fits if fit.reason and fit.reason not in OF_THOUGHTS), Fit())
+
+    def _respell(self, reason: Restart, new: Sequence[Message]) -> bool:
+        """Begin a row with what was shown, then the newest generation in the template's words. False where it has none."""
+        said = self._read(self._chat[-1 - len(new)])
+        body = spelled(self._renderer, self._shape.ends, said)
+        if body is not None:
+            shown = self._rows[-1].ids[: self._said_at]
+            self._begin(reason, [*shown, *body, self._renderer.end_id, *self._suffix(new)])
+        return body is not None
 
     def _suffix(self, new: Sequence[Message]) -> list[int]:
         return suffix(self._renderer, self._shape.ends, new)
@@ -159,7 +186,7 @@ class TokenLog:
         closed = ids[-1] in self._renderer.end_ids
         if not self._shape.control_ids.isdisjoint(ids[:-1] if closed else ids):
             return Restart.CONTROL_SAMPLED
-        if said is not None and not said.thinking and self._marked(ids):
+        if said is not None and not said.thinking and self._marked(ids) and not self._keep:
             return Restart.THOUGHTS_DROPPED  # an empty thought: no message can hold it
         return Restart.FOREIGN_END if closed and ids[-1] != self._renderer.end_id else None
 

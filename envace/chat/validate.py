@@ -24,6 +24,8 @@ def validate_call(call: ToolCall, tools: Sequence[dict[str, JSON]]) -> Refusal:
     functions = {f["name"]: f for f in (tool.get("function", tool) for tool in tools)}
     if call.name not in functions:
         return FailureReason.UNKNOWN_TOOL, f"no tool {clip(call.name, 40)}"
+    if not isinstance(call.arguments, dict):
+        return FailureReason.NO_ARGUMENTS, "arguments must be an object"
     schema = functions[call.name].get("parameters") or {"type": "object"}
     error = _first_error(call, _validator(json.dumps(schema), call.name))
     return (FailureReason.SCHEMA_VIOLATION, _sentence(error)) if error else (None, "")

@@ -1,8 +1,9 @@
 """`python -m envace.data check FILE`: explain every fault of a file of rows. `... annotate`: label raw rows.
 
 Flows in: a .jsonl, .json or .parquet file of rows in any form. Flows out: a line a fault (place, field, what is wrong,
-reason code), then a count.
-Invariant: exit status 0 only when every row is usable; 1 when some are not; 2 when the file cannot be read.
+reason code), equal rows last, then a count.
+Invariant: every fault that staging the file alone would find is named; exit status 0 only when every row is usable, 1
+when some are not, 2 when the file cannot be read.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from envace import worlds
 from envace.data.annotate.cli import add as add_annotate
-from envace.data.check import check_row
+from envace.data.check import examine
+from envace.data.faults import Fault, Reject
 from envace.data.knobs import knobs
-from envace.data.sift import storable
+from envace.data.length import prompt_counter
+from envace.data.settle import Entry, settle
+from envace.data.sift import Sieve, keep, storable
 from envace.data.sources import READERS, Raw
 from envace.errors import DataError, boundary
 from envace.params import Params, load
@@ -54,18 +58,37 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(args: argparse.Namespace) -> int:
     params = load(args.params) if args.params.is_file() else Params()
     worlds.load(params.rollout.worlds)  # a row's rules may name them
-    options = knobs(params).options
-    rows, reasons = Counter({True: 0, False: 0}), Counter()
-    for raw in _open(args.file):
-        faults = [raw.fault] if raw.fault else check_row(raw.row, options)
-        rows[not faults] += 1
+    turned, (count, how) = knobs(params), prompt_counter(params, here=True)
+    rows, faulty, reasons = 0, 0, Counter()
+    for where, faults in _verdicts(_open(args.file), turned.sieve(count)):
+        rows += 1
+        faulty += bool(faults)
         reasons.update({str(f.reason) for f in faults})
         for fault in faults:
-            print(storable(f"{raw.where}: {fault}"))
+            print(storable(f"{where}: {fault}"))
     for reason, n in sorted(reasons.items()):
-        print(f"{n:8} {reason}")
-    print(f"{args.file}: {rows.total()} rows, {rows[True]} usable, {rows[False]} with faults")
-    return int(rows[False] > 0 or rows.total() == 0)
+        print(f"{n:8} {reason}" + (f" ({how})" if reason == Reject.PROMPT_TOO_LONG else ""))
+    print(f"{args.file}: {rows} rows, {rows - faulty} usable, {faulty} with faults")
+    return int(faulty > 0 or rows == 0)
+
+
+def _verdicts(raws: Iterable[Raw], sieve: Sieve) -> Iterator[tuple[str, list[Fault]]]:
+    """Each row's place and faults; then those of rows that equal another, which only the whole file tells."""
+    entries: list[Entry] = []
+    places: list[str] = []  # of the entries, whose ordinals count them
+    for raw in raws:
+        checked = None if raw.fault else examine(raw.row, sieve.options)
+        faults = checked.faults if checked else [raw.fault]
+        if not faults:
+            entry, _, faults = keep(sieve, len(entries), raw, checked)
+        if faults:
+            yield raw.where, faults
+        else:
+            entries.append(entry)
+            places.append(raw.where)
+    gone = {g.entry.ordinal: g for g in settle(entries)[1] if g.reason is not Reject.NOT_SELECTED}
+    for k, place in enumerate(places):
+        yield place, [gone[k].fault(lambda e: places[e.ordinal])] if k in gone else []
 
 
 def _open(path: Path) -> Iterator[Raw]:

@@ -56,6 +56,9 @@ class Checked:
     form: Form
     faults: list[Fault] = field(default_factory=list)
     arguments: list[Any] = field(default_factory=list)  # of every call of the dialogue, in order
+    rules: list[Any] = field(
+        default_factory=list
+    )  # of every item of the used variant, in order; None for none
     world: Any = None
     records: list[Any] | None = None
 
@@ -99,7 +102,8 @@ def _check(checked: Checked, options: Options) -> None:
         faults += _prefix(form)
         faults += _extension(checked, form.extra)
     if form.kind is not Kind.RAW and not any(f.field == form.names.checklist for f in form.faults):
-        faults += checklist_faults(form.checklist, form.names.checklist, _users(form.messages))
+        users = _users(form.messages)
+        faults += checklist_faults(form.checklist, form.names.checklist, users, checked.rules)
 
 
 def _id(form: Form) -> Iterator[Fault]:

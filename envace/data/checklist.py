@@ -1,6 +1,6 @@
 """Rules for a checklist: what the labels of a dialogue must be.
 
-Flows in: a checklist as plain data, [variant][turn][item]. Flows out: its faults.
+Flows in: a checklist as plain data, [variant][turn][item]. Flows out: its faults, and the items' rules parsed.
 Invariant: a checklist without faults converts to items; only its first variant is looked at, since only that is
 used. Nothing raises, however odd the data.
 """
@@ -52,8 +52,10 @@ def first_variant(checklist: Any) -> Any:
     return checklist[0] if isinstance(checklist, list) and checklist else None
 
 
-def checklist_faults(checklist: Any, at: str, user_messages: int) -> Iterator[Fault]:
-    """Every fault of a checklist for a dialogue of so many user messages."""
+def checklist_faults(
+    checklist: Any, at: str, user_messages: int, rules: list[Any] | None = None
+) -> Iterator[Fault]:
+    """Every fault of a checklist for a dialogue of so many user messages. `rules` gets each item's, None for none."""
     if not isinstance(checklist, list):
         absent = checklist is None
         yield Fault(
@@ -69,16 +71,21 @@ def checklist_faults(checklist: Any, at: str, user_messages: int) -> Iterator[Fa
         turns = turns if isinstance(turns, list) else []
     else:
         for t, items in enumerate(turns):
-            yield from turn_faults(items, f"{at}[0][{t}]")
+            yield from turn_faults(items, f"{at}[0][{t}]", rules)
     if len(turns) > user_messages:
         words = f"{len(turns)} turns, but the dialogue has {user_messages} user message(s)"
         yield Fault(Reject.TURN_COUNT, f"{at}[0]", words)
 
 
-def turn_faults(items: list[dict[str, Any]], at: str) -> Iterator[Fault]:
+def turn_faults(items: list[dict[str, Any]], at: str, rules: list[Any] | None = None) -> Iterator[Fault]:
     """Every fault of one turn's items, which have the right shape."""
     for k, item in enumerate(items):
         yield from _item(item, f"{at}[{k}]")
+        rule, fault = _rule(item, f"{at}[{k}]")
+        if fault:
+            yield fault
+        if rules is not None:
+            rules.append(rule)
     total = sum(item["weight"] for item in items)
     if not abs(total - 1) <= TOLERANCE:
         yield Fault(Reject.BAD_WEIGHTS, at, f"weights sum to {total:g}, not 1")
@@ -100,12 +107,19 @@ def _item(item: dict[str, Any], at: str) -> Iterator[Fault]:
         yield Fault(Reject.BAD_WEIGHTS, f"{at}.weight", f"{item['weight']} is not between 0 and 1")
     for k, part in enumerate(item.get("evidence") or ()):
         yield from _evidence(part, f"{at}.evidence[{k}]")
-    rule = (item.get("extra_info") or {}).get("rule")
-    if rule is not None:
-        try:
-            check_rule(jsontext.read_or_take(rule))
-        except (RuleError, ValueError) as e:
-            yield Fault(Reject.BAD_RULE, f"{at}.extra_info.rule", str(e))
+
+
+def _rule(item: dict[str, Any], at: str) -> tuple[Any, Fault | None]:
+    """An item's rule as data; a null in it may mean something, so none is taken for an absent key."""
+    own = (item.get("extra_info") or {}).get("rule")
+    if own is None:
+        return None, None
+    try:
+        rule = jsontext.read_or_take(own)
+        check_rule(rule)
+    except (RuleError, ValueError) as e:
+        return None, Fault(Reject.BAD_RULE, f"{at}.extra_info.rule", str(e))
+    return rule, None
 
 
 def _evidence(part: dict[str, Any], at: str) -> Iterator[Fault]:

@@ -1,7 +1,7 @@
 """The files of a source in a folder of this machine.
 
 Flows in: the `data` section of the parameters. Flows out: the files under `<folder>/files/` with `source.json` beside
-them; a local source stays where it is.
+them; a local source stays where it is, and `source.json` alone remembers it.
 Invariant: what is handed out is complete and its checksums hold; a store that changed is told, never silently used;
 a fetch that was interrupted goes on at the byte where it stopped.
 """
@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from envace.data.atomic import sha256
-from envace.data.fetched import ENDINGS, Fetched, File, Record, Wanted, listing
+from envace.data.fetched import Fetched, File, Record, Wanted, differences, listing
+from envace.data.local import in_place
 from envace.data.parts import Broken, Part, Remote, Upstream, drop_others, part_path
 from envace.data.progress import Progress, Say
 from envace.errors import DataError, EnvironmentUnready
@@ -37,38 +37,20 @@ def place(params: Params, state: Path | None = None) -> Path:
     return state / "data" / Wanted.of(params).key
 
 
-def fetch(params: Params, folder: Path, progress: Progress = lambda *_: None, say: Say = print) -> Fetched:
+def fetch(
+    params: Params, folder: Path | None, progress: Progress = lambda *_: None, say: Say = print
+) -> Fetched:
     """Bring the files of `data.source` (hub, s3, local) here, or find them complete.
 
-    Raises DataError when the source cannot be had as asked for, EnvironmentUnready when the disk fails.
+    Only a local source may do without a folder; nothing then remembers what it was. Raises DataError when the source cannot be had as asked for, EnvironmentUnready when the disk fails.
     """
     want = Wanted.of(params)
-    if want.kind == "local":
-        return _in_place(want)
+    if want.kind == "local" and folder is None:
+        return in_place(want, None, say)
     with _alone(folder, say):
+        if want.kind == "local":
+            return in_place(want, folder, say)
         return _Fetch(want, UPSTREAMS[want.kind](want), Record.read(folder), progress, say).run()
-
-
-def _in_place(want: Wanted) -> Fetched:
-    root = Path(want.uri)
-    if not root.is_dir():
-        raise DataError(f"data.uri {want.uri!r} is not a folder")
-    names = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
-    chosen = [n for n in names if want.matches(n)]
-    if not chosen:
-        raise _nothing(want, names)
-    want.check_names(chosen)
-    files = tuple(File(n, (root / n).stat().st_size, sha256(root / n)) for n in chosen)
-    for f in files:
-        want.check_sum(f.name, f.sha256)
-    return Fetched(want.kind, want.uri, want.revision, "as the source states", root, files)
-
-
-def _nothing(want: Wanted, names: list[str]) -> DataError:
-    return DataError(
-        f"data.uri {want.uri!r} holds no file that data.patterns {list(want.patterns)} name and that ends in "
-        f"{', '.join(ENDINGS)} (it holds {listing(names)}); correct one of the two"
-    )
 
 
 @dataclass
@@ -94,7 +76,7 @@ class _Fetch:
             return self._without_store(e)
         self._settle_changes(listed)
         if not listed:
-            raise _nothing(want, [r.name for r in everything])
+            raise want.nothing(r.name for r in everything)
         want.check_names(listed)
         record.licence = self.upstream.licence
         missing = self._missing(listed)
@@ -124,15 +106,10 @@ class _Fetch:
 
         Raises DataError where the fetch was complete: what came of it may be in use.
         """
-        want, record = self.want, self.record
-        changes = record.changes(listed)
+        record = self.record
+        changes = differences(record.files, listed, File.is_of)
         if record.complete and changes:
-            what = f"data.uri {want.uri!r} is not what was fetched from it before: {'; '.join(changes)}"
-            if not want.accept_changed:
-                raise DataError(
-                    f"{what}; set data.revision or data.uri to what you mean, or data.accept_changed: true"
-                )
-            self.say(f"{what}; data.accept_changed takes it as it is now")
+            record.settle(self.want, changes, self.say)
         for name, f in list(record.files.items()):
             if name not in listed or not f.is_of(listed[name]):
                 if not record.complete:
@@ -184,7 +161,8 @@ class _Fetch:
                     self.say(f"{e}; trying again from byte {part.size} of {remote.name}")
                     time.sleep(PAUSE_S * 2 ** (fruitless - 1))
             digest = part.finish(self.record.here / remote.name)
-        return File(remote.name, remote.bytes, digest, remote.etag, remote.version)
+        verified = " ".join(sorted(remote.sums))
+        return File(remote.name, remote.bytes, digest, remote.etag, remote.version, verified)
 
     def _moved(self, name: str, n: int) -> None:
         self.done += n

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from envace.data.atomic import sha256, write_text
 from envace.data.parts import Remote
+from envace.data.progress import Say
 from envace.errors import DataError
 from envace.params import Params
 
+T = TypeVar("T")
+U = TypeVar("U")
 ENDINGS = (".json", ".jsonl", ".parquet")
 FORMAT = 1  # of source.json
 NAMED = 5  # files a message names at most
@@ -54,6 +57,13 @@ class Wanted:
         patterns = (p + "*" if p.endswith("/") else p for p in self.patterns)
         return name.endswith(ENDINGS) and not hidden and any(fnmatchcase(name, p) for p in patterns)
 
+    def nothing(self, names: Iterable[str]) -> DataError:
+        """What to raise where the source has no file that is meant."""
+        return DataError(
+            f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that ends in "
+            f"{', '.join(ENDINGS)} (it holds {listing(names)}); correct one of the two"
+        )
+
     def check_names(self, names: Iterable[str]) -> None:
         """Raises DataError when nothing matches, a name cannot be a path here, or data.sha256 names another file."""
         names = list(names)
@@ -87,6 +97,7 @@ class File:
     sha256: str
     etag: str = ""
     version: str = ""
+    verified: str = ""  # the checksums its store states, which its bytes were held to: "md5 crc32"
 
     def is_of(self, remote: Remote) -> bool:
         """Whether the store still lists this version."""
@@ -151,15 +162,25 @@ class Record:
         files = tuple(self.files[name] for name in sorted(self.files))
         return Fetched(want.kind, want.uri, want.revision, self.licence, self.here, files)
 
-    def changes(self, listed: dict[str, Remote]) -> list[str]:
-        """What differs between the store and what was fetched: `["changed a.jsonl", "removed b.jsonl"]`."""
-        both = self.files.keys() & listed.keys()
-        kinds = {
-            "changed": [n for n in both if not self.files[n].is_of(listed[n])],
-            "added": listed.keys() - both,
-            "removed": self.files.keys() - both,
-        }
-        return [f"{kind} {listing(names)}" for kind, names in kinds.items() if names]
+    def settle(self, want: Wanted, changes: list[str], say: Say) -> None:
+        """Say that the source changed. Raises DataError unless `data.accept_changed` takes it."""
+        what = f"data.uri {want.uri!r} is not what was fetched from it before: {'; '.join(changes)}"
+        if not want.accept_changed:
+            raise DataError(
+                f"{what}; set data.revision or data.uri to what you mean, or data.accept_changed: true"
+            )
+        say(f"{what}; data.accept_changed takes it as it is now")
+
+
+def differences(before: Mapping[str, T], now: Mapping[str, U], same: Callable[[T, U], bool]) -> list[str]:
+    """What differs between two listings of a source: `["changed a.jsonl", "removed b.jsonl"]`."""
+    both = before.keys() & now.keys()
+    kinds = {
+        "changed": [n for n in both if not same(before[n], now[n])],
+        "added": now.keys() - both,
+        "removed": before.keys() - both,
+    }
+    return [f"{kind} {listing(names)}" for kind, names in kinds.items() if names]
 
 
 def listing(names: Iterable[str]) -> str:

@@ -1,8 +1,9 @@
 """A data set of the Hugging Face hub as a store of files.
 
-Flows in: the hub's id and commit, HF_ENDPOINT and a token from the environment or `hf auth login`. Flows out: the
-list of files and their bytes.
-Invariant: nothing is kept in the hub's own cache; the token reaches the hub only; every refusal is one sentence.
+Flows in: the hub's id and commit, HF_ENDPOINT and HF_TOKEN from the environment. Flows out: the list of files and
+their bytes.
+Invariant: nothing is kept in the hub's own cache; the token comes from HF_TOKEN alone, whatever a login left on this
+machine, and reaches the hub only; every refusal is one sentence.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Hub:
 
     def files(self) -> list[Remote]:
         """Every file of the commit, in one listing of names, sizes and checksums."""
-        api, data_set = HfApi(endpoint=self.endpoint), {"revision": self.revision, "repo_type": "dataset"}
+        api = HfApi(endpoint=self.endpoint, token=_token())
+        data_set = {"revision": self.revision, "repo_type": "dataset"}
         try:
             with self._explained():
                 info = api.repo_info(self.uri, timeout=ANSWER_S, **data_set)
@@ -70,7 +72,8 @@ class Hub:
         url = hf_hub_url(
             self.uri, remote.name, repo_type="dataset", revision=self.revision, endpoint=self.endpoint
         )
-        headers = build_hf_headers() | {"Accept-Encoding": "identity"}  # ranges of a compressed answer differ
+        headers = build_hf_headers(token=_token())
+        headers["Accept-Encoding"] = "identity"  # ranges of a compressed answer differ
         if part.size:
             headers["Range"] = f"bytes={part.size}-"
         with self._explained(), http_stream_backoff("GET", url, headers=headers, **TRANSFER) as answer:
@@ -125,7 +128,7 @@ class Hub:
 
 
 STATUS = {
-    401: "the hub rejects the token; renew HF_TOKEN or log in again",
+    401: "the hub rejects the token; renew HF_TOKEN",
     403: "the token may not read this data set; give HF_TOKEN the permission to read gated and private repositories",
     404: "the hub lacks a file that it listed; run again",
 }
@@ -139,10 +142,15 @@ def _patience(seconds: str) -> str:
     )
 
 
+def _token() -> str | bool:
+    """False keeps the client from the token of a login."""
+    return os.environ.get("HF_TOKEN", "").strip() or False
+
+
 def _remote(file: RepoFile) -> Remote:
     if file.lfs is not None:
-        return Remote(file.path, file.size, etag=file.lfs.sha256, sha256=file.lfs.sha256)
-    return Remote(file.path, file.size, etag=file.blob_id, blob=file.blob_id)
+        return Remote(file.path, file.size, etag=file.lfs.sha256, sums={"sha256": file.lfs.sha256})
+    return Remote(file.path, file.size, etag=file.blob_id, sums={"git": file.blob_id})
 
 
 def _licence(info: object) -> str:

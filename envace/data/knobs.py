@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from envace.data.dealt import read_splits
+from envace.data.length import Counter
 from envace.data.rules import Options
 from envace.data.select import Ratios, read_ratios
+from envace.data.sift import Sieve
 from envace.params import Params
 
 
@@ -23,11 +26,18 @@ class Knobs:
     split: str = "hash"  # data.split: hash | first_n
     held_rows: int = 100  # data.held_rows, for first_n
     workers: int = 1  # processes; data.workers, 0 there means one a core
+    limit: int = 3500  # data.max_first_prompt_tokens
+    seed: int = 0
+
+    def sieve(self, count: Counter, licence: str = "") -> Sieve:
+        """What rows are held to; `licence` is that of rows which state none."""
+        return Sieve(count, self.limit, self.options, self.ratios, self.seed, licence)
 
 
 def knobs(params: Params) -> Knobs:
     """The knobs of a set of parameters. Raises ParamsError."""
     data = params.data
+    read_splits(data.splits, data.source)
     options = Options(require_thinking=data.require_thinking, strict_tools=data.strict_tool_schema)
     return Knobs(
         options=options,
@@ -35,6 +45,8 @@ def knobs(params: Params) -> Knobs:
         split=data.split,
         held_rows=data.held_rows,
         workers=data.workers or cores(),
+        limit=data.max_first_prompt_tokens,
+        seed=params.seed,
     )
 
 

@@ -2,8 +2,10 @@
 
 Flows in: parameters, then stored rows and their tools. Flows out: a token count, and a sentence on how it was
 counted.
-Invariant: a policy that brings a tokenizer is counted with it, exactly; the tiny policy, whose tokenizer is
-made from the staged rows, gets an estimate from above. A counter can be sent to another process.
+Invariant: a policy that brings a tokenizer is counted with the prompt ACT will be given, rendered as ACT's is: its chat
+template, tools, thinking, the prompt set's own text, control tokens in the text broken; that count is exact. The tiny
+policy, whose tokenizer is made from the staged rows, gets an estimate from above. A counter can be sent to another
+process.
 """
 
 from __future__ import annotations
@@ -15,49 +17,76 @@ from typing import Any
 from envace.data.forms import Row
 from envace.errors import DataError
 from envace.params import Params
+from envace.rollout.prompts import load_prompt_set, with_head
+from envace.types import Message
 
 BYTES_PER_TOKEN = 2.5  # the tiny policy's tokenizer packs its own rows tighter than this
 
 Counter = Callable[[Row, list[Any]], int]  # stored row, its tools -> tokens
 
 
-def prompt_counter(params: Params) -> tuple[Counter, str]:
-    """A function that counts the tokens of a row's first prompt with tools, and how it counts. Raises DataError."""
-    if params.policy.kind == "tiny":
-        return estimate, f"estimated: UTF-8 bytes / {BYTES_PER_TOKEN:g}"
-    if params.policy.kind == "bundled":
-        from envace.policy.warmstart import BUNDLED
+def prompt_counter(params: Params, here: bool = False) -> tuple[Counter, str]:
+    """A function that counts the tokens of a row's first prompt with tools, and how it counts. Raises DataError.
 
-        return _exact(str(BUNDLED)), "tokenizer of the bundled policy"
-    return _exact(params.policy.uri, params.policy.revision), f"tokenizer of {params.policy.uri}" + (
-        f" at {params.policy.revision}" if params.policy.revision else ""
-    )
+    `here`: nothing is downloaded; without the policy's tokenizer on this machine the count is an estimate.
+    """
+    policy, head = params.policy, _head(params)
+    if policy.kind == "tiny":
+        return Estimate(head), f"estimated: UTF-8 bytes / {BYTES_PER_TOKEN:g}"
+    at = f" at {policy.revision}" if policy.kind != "bundled" and policy.revision else ""
+    name = "the bundled policy" if policy.kind == "bundled" else f"{policy.uri}{at}"
+    try:
+        tokenizer = _tokenizer(params, here)
+    except (OSError, ValueError) as e:
+        if here:
+            return Estimate(head), f"estimated, for the tokenizer of {name} is not on this machine"
+        raise DataError(
+            f"the tokenizer of policy {policy.uri!r} cannot be loaded to measure prompts: {e}"
+        ) from e
+    return Exact(tokenizer, head, params.rollout.enable_thinking), f"tokenizer of {name}"
 
 
-def estimate(row: Row, tools: list[Any]) -> int:
-    """More tokens than the prompt can have."""
-    text = row["extra_info"]["tools"] + "".join(m["content"] for m in row["messages"])
-    return round(len(text.encode()) / BYTES_PER_TOKEN)
+def _head(params: Params) -> str:
+    """What ACT reads on top of the task's own system message."""
+    own = load_prompt_set(params.rollout.prompt_set).act_system()
+    return own or "" if params.resolved_method().act_text == "set" else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
-    """Counts with a tokenizer and its chat template."""
+class Estimate:
+    """More tokens than the prompt can have."""
 
-    tokenizer: Any
+    head: str = ""  # system text of the prompt set
 
     def __call__(self, row: Row, tools: list[Any]) -> int:
-        chat = [{"role": m["role"], "content": m["content"]} for m in row["messages"]]
-        text = self.tokenizer.apply_chat_template(
-            chat, tools=tools, add_generation_prompt=True, tokenize=False
-        )
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        text = row["extra_info"]["tools"] + "".join(m["content"] for m in row["messages"])
+        return round(len((text + self.head).encode()) / BYTES_PER_TOKEN)
 
 
-def _exact(uri: str, revision: str = "") -> Exact:
+estimate = Estimate()
+
+
+class Exact:
+    """Counts ids of the rendered prompt."""
+
+    def __init__(self, tokenizer: Any, head: str = "", thinking: bool = False):
+        from envace.chat.renderer import HFRenderer
+
+        self.renderer, self.head = HFRenderer(tokenizer, thinking), head
+
+    def __call__(self, row: Row, tools: list[Any]) -> int:
+        chat = [Message(role=m["role"], content=m["content"]) for m in row["messages"]]
+        return len(self.renderer.render(with_head(chat, self.head), tools))
+
+
+def _tokenizer(params: Params, here: bool) -> Any:
     from transformers import AutoTokenizer
 
-    try:
-        return Exact(AutoTokenizer.from_pretrained(uri, revision=revision or "main"))
-    except (OSError, ValueError) as e:
-        raise DataError(f"the tokenizer of policy {uri!r} cannot be loaded to measure prompts: {e}") from e
+    from envace.policy.warmstart import BUNDLED
+
+    policy = params.policy
+    if policy.kind == "bundled":
+        return AutoTokenizer.from_pretrained(str(BUNDLED))
+    return AutoTokenizer.from_pretrained(
+        policy.uri, revision=policy.revision or "main", local_files_only=here
+    )

@@ -12,6 +12,7 @@ many processes worked, nor does any other part.
     forms                rows by the form they came in
     more_variants        rows whose checklist has variants that are not used
     tags                 kept rows by tag
+    licences, sources    kept rows by licence, and by the file they came from
 
 `statistics` holds histograms of the kept rows, `{"turns": {"edges": [...], "counts": [...]}}`, the last bin open.
 """
@@ -25,12 +26,13 @@ from typing import Any
 
 from envace.data.atomic import sha256
 from envace.data.faults import Reject
+from envace.data.forms import Row
 from envace.data.settle import Entry
 from envace.data.sift import Sifted
-from envace.data.sizes import Histograms
+from envace.data.sizes import Histograms, Size
 from envace.params import Params, to_dict
 
-FORMAT = 2
+FORMAT = 3
 NOT_WHAT_BUT_HOW = ("workers",)  # of `data`: changes no byte
 
 
@@ -45,6 +47,8 @@ class Tally:
     hits: Counter[str] = field(default_factory=Counter)
     forms: Counter[str] = field(default_factory=Counter)
     tags: Counter[str] = field(default_factory=Counter)
+    licences: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)
     variants: int = 0
     sizes: Histograms = field(default_factory=Histograms)
 
@@ -59,6 +63,14 @@ class Tally:
         """Count a line of rejects.jsonl."""
         self.rejected += 1
         self.reasons[line["reason"]] += 1
+
+    def keep(self, size: Size, row: Row) -> None:
+        """Count a row that is kept."""
+        self.kept += 1
+        self.sizes.add(size)
+        self.tags.update(size.tags)
+        self.licences[row["extra_info"]["licence"]] += 1
+        self.sources[row["extra_info"]["origin"]] += 1
 
     def check(self) -> None:
         """Every row is kept or rejected."""
@@ -78,6 +90,7 @@ class Tally:
             **{name: len(rows) for name, rows in splits.items()},
             "steps": steps, "rejected_by_reason": _sorted(self.reasons), "hits": _sorted(self.hits),
             "forms": _sorted(self.forms), "more_variants": self.variants, "tags": _sorted(self.tags),
+            "licences": _sorted(self.licences), "sources": _sorted(self.sources),
         }  # fmt: skip
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,13 +28,34 @@ class Remote:
     bytes: int
     etag: str
     version: str = ""  # where the store keeps versions
-    sha256: str = ""  # where the store states it
-    blob: str = ""  # git's id of the content, where the store states that
+    sums: Mapping[str, str] = field(default_factory=dict)  # what the store states: name of HASHES -> hex
 
     @property
     def tag(self) -> str:
         """Differs where any of size, etag or version does."""
         return _short(f"{self.bytes}/{self.etag}/{self.version}")
+
+
+class Crc32:
+    """zlib's checksum with the interface of hashlib."""
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, chunk: bytes) -> None:
+        self._value = zlib.crc32(chunk, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+HASHES: dict[str, Callable[[int], Any]] = {  # name -> a hash of a file of so many bytes
+    "sha256": lambda size: hashlib.sha256(),
+    "sha1": lambda size: hashlib.sha1(usedforsecurity=False),
+    "md5": lambda size: hashlib.md5(usedforsecurity=False),
+    "crc32": lambda size: Crc32(),
+    "git": lambda size: hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False),  # git's id of the content
+}
 
 
 class Broken(DataError):
@@ -72,8 +94,7 @@ class Part:
         self._absorb()
 
     def _fresh(self) -> dict[str, Any]:
-        git = hashlib.sha1(b"blob %d\0" % self.remote.bytes, usedforsecurity=False)
-        return {"sha256": hashlib.sha256(), "blob": git}
+        return {name: HASHES[name](self.remote.bytes) for name in {"sha256", *self.remote.sums}}
 
     def _absorb(self) -> None:
         with _disk(self.path):
@@ -110,12 +131,12 @@ class Part:
     def finish(self, target: Path) -> str:
         """Put the complete file in place and return its sha256. Raises DataError when it is not what was listed."""
         found = {name: h.hexdigest() for name, h in self._hashes.items()}
-        for name, value in found.items():
-            stated = getattr(self.remote, name)
-            if stated and stated != value:
+        for name, stated in self.remote.sums.items():
+            if found[name] != stated:
                 self.restart()
                 raise DataError(
-                    f"{self.remote.name} arrived damaged (its {name} is {value}, its store states {stated}); run again"
+                    f"{self.remote.name} arrived damaged (its {name} is {found[name]}, its store states {stated}); "
+                    "run again"
                 )
         with _disk(target):
             os.fsync(self._file.fileno())

@@ -7,6 +7,7 @@ of the file and one row are in memory, whatever the file's size.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject
-from envace.data.store import iter_rows
+from envace.data.store import count_rows, iter_rows
 from envace.errors import DataError
 
 BLOCK = 1 << 20  # bytes read at a time
@@ -39,22 +40,25 @@ class Raw:
     row: Any
     fault: Fault | None = None
     split: str = ""  # train | held | ... where the source decides it
+    read: float = 0.0  # share of its file that is read by now
 
 
 def _parquet(path: Path, name: str) -> Iterator[Raw]:
+    rows = max(count_rows(path), 1)
     for k, row in enumerate(iter_rows(path)):
-        yield Raw(f"{name}:{k}", row)
+        yield Raw(f"{name}:{k}", row, read=(k + 1) / rows)
 
 
 def _jsonl(path: Path, name: str) -> Iterator[Raw]:
     with _opened(path) as f:
+        size = _size(f)
         for k, line in enumerate(iter(lambda: f.readline(LONGEST + 1), b""), 1):
             where = f"{name}:{k}"
             if len(line) > LONGEST:
                 _skip_line(f, line)
-                yield _unread(where, TOO_LONG)
+                yield _unread(where, TOO_LONG, f.tell() / size)
             elif line.strip():
-                yield _parsed(line.removeprefix(BOM) if k == 1 else line, where)
+                yield _parsed(line.removeprefix(BOM) if k == 1 else line, where, f.tell() / size)
 
 
 def _skip_line(f: BinaryIO, line: bytes) -> None:
@@ -69,8 +73,10 @@ def _json(path: Path, name: str) -> Iterator[Raw]:
         f.seek(f.tell() - len(text))
         if text.startswith(b"["):
             f.seek(1, 1)
+            size = _size(f)
             for k, (row, why_not) in enumerate(_elements(f)):
-                yield _unread(f"{name}:{k}", why_not) if why_not else _parsed(row, f"{name}:{k}")
+                read = f.tell() / size
+                yield _unread(f"{name}:{k}", why_not, read) if why_not else _parsed(row, f"{name}:{k}", read)
             return
         fault = _parsed(f.readline(LONGEST), name).fault if text else None
     if fault:
@@ -110,16 +116,22 @@ def _elements(f: BinaryIO) -> Iterator[tuple[bytes, str]]:
                 return
 
 
-def _parsed(text: bytes, where: str) -> Raw:
+def _parsed(text: bytes, where: str, read: float = 1.0) -> Raw:
     try:
         row = jsontext.read_line(text)
     except ValueError as e:
-        return _unread(where, f"is not JSON: {e}")
-    return Raw(where, row) if isinstance(row, dict) else _unread(where, "is not a JSON object")
+        return _unread(where, f"is not JSON: {e}", read)
+    if not isinstance(row, dict):
+        return _unread(where, "is not a JSON object", read)
+    return Raw(where, row, read=read)
 
 
-def _unread(where: str, message: str) -> Raw:
-    return Raw(where, None, _fault(message))
+def _unread(where: str, message: str, read: float = 1.0) -> Raw:
+    return Raw(where, None, _fault(message), read=read)
+
+
+def _size(f: BinaryIO) -> int:
+    return max(os.fstat(f.fileno()).st_size, 1)
 
 
 def _fault(message: str) -> Fault:

@@ -17,8 +17,8 @@ import msgspec
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject, shape_fault
-from envace.data.forms import IN_ROW, Names
-from envace.data.toolschema import Offer, argument_faults, read_tools, tool_faults
+from envace.data.forms import without_nulls
+from envace.data.toolschema import Offer, argument_faults
 
 ROLES = ("system", "user", "assistant", "tool", "observation")
 OPEN, CLOSE = "<think>", "</think>"
@@ -73,23 +73,6 @@ class Dialogue:
     arguments: list[Any] = field(
         default_factory=list
     )  # of every call in order, once `fit_tools` has read them
-
-
-def dialogue_faults(
-    messages: Any, tools: Any, names: Names = IN_ROW, options: Options = DEFAULTS
-) -> list[Fault]:
-    """Every fault of a dialogue (plain data) and its tools (a list, already parsed). Never raises."""
-    try:
-        offers = read_tools(tools)
-    except UnicodeEncodeError:
-        return [
-            Fault(Reject.BAD_TEXT, names.tools, "holds half of a surrogate pair, which UTF-8 cannot store")
-        ]
-    faults = list(tool_faults(tools, offers, names.tools, options.strict_tools))
-    if unreadable := message_faults(messages, names.messages):
-        return faults + unreadable
-    dialogue = Dialogue(said(messages, names.messages), by_name(tools, offers), options)
-    return faults + [fault for rule in RULES for fault in rule(dialogue)]
 
 
 def message_faults(messages: Any, at: str) -> list[Fault]:
@@ -200,10 +183,17 @@ def fit_tools(d: Dialogue) -> Iterator[Fault]:
 
 
 def read_arguments(function: dict[str, Any]) -> Any:
-    """A call's arguments as data; None when they do not parse."""
+    """A call's arguments as data; None when they do not parse.
+
+    Given as an object they may come from parquet, where an absent key reads as null and an object without keys too:
+    nulls in it are no arguments. JSON text keeps them.
+    """
+    given = function.get("arguments")
     try:
-        return jsontext.read_or_take(function.get("arguments"))
-    except ValueError:
+        return (
+            jsontext.read(given) if isinstance(given, str) else without_nulls({} if given is None else given)
+        )
+    except (ValueError, RecursionError):
         return None
 
 

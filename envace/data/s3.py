@@ -2,15 +2,18 @@
 
 Flows in: s3://bucket/prefix; endpoint and credentials from the environment, as every AWS client reads them. Flows
 out: the list of files and their bytes, from any byte on.
-Invariant: all bytes of a file come from the version that was listed; every refusal is one sentence.
+Invariant: all bytes of a file come from one version, and are held to every checksum the store states of it in a way
+that can be computed here; every refusal is one sentence.
 """
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
@@ -23,6 +26,7 @@ from envace.data.parts import Broken, Part, Remote
 from envace.errors import DataError
 
 E = TypeVar("E", bound=DataError)
+DIRECTORY = "--x-s3"  # how directory buckets end, whose ETags are no checksums
 BLOCK = 1 << 20  # bytes taken off an answer at a time
 ONCE = {"retries": {"total_max_attempts": 1}}  # s3fs and the caller retry; a third would take minutes
 CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -68,28 +72,36 @@ class S3:
         below = f"{self.prefix}/" if self.prefix else ""
         return key.removeprefix(below) if key.startswith(below) else ""
 
-    def _path(self, remote: Remote) -> str:
-        return f"{self.bucket}/{self._keys[remote.name]}"
-
     def pinned(self, remote: Remote) -> Remote:
-        """With the version's id, which listings do not tell; a bucket without versions has none."""
+        """As the object is now, with what listings do not tell: its version, where the bucket keeps versions, and
+        its checksums."""
         with self._explained(remote.name):
-            version = self.store.info(self._path(remote), refresh=True).get("VersionId")
-        return replace(remote, version=version if version and version != "null" else "")
+            head = self.store.call_s3(
+                "head_object", Bucket=self.bucket, Key=self._keys[remote.name], ChecksumMode="ENABLED"
+            )
+        version, etag, sums = head.get("VersionId", ""), head["ETag"].strip('"'), stated_sums(head)
+        if self.bucket.endswith(DIRECTORY):
+            sums.pop("md5", None)
+        return Remote(remote.name, head["ContentLength"], etag, "" if version == "null" else version, sums)
 
     def read(self, remote: Remote, part: Part) -> None:
-        """Append the bytes behind those of the part, on condition of the listed ETag."""
-        behind = {"Range": f"bytes={part.size}-"} if part.size else {}
+        """Append the bytes behind those of the part: of its version, or on condition of its ETag."""
         with self._explained(remote.name):
-            answer = self.store.call_s3(
-                "get_object",
-                Bucket=self.bucket,
-                Key=self._keys[remote.name],
-                IfMatch=f'"{remote.etag}"',
-                **behind,
-            )
+            answer = self._opened(remote, {"Range": f"bytes={part.size}-"} if part.size else {})
             while part.write(sync(self.store.loop, answer["Body"].read, BLOCK)):
                 pass
+
+    def _opened(self, remote: Remote, behind: dict[str, str]) -> dict[str, Any]:
+        get = partial(
+            self.store.call_s3, "get_object", Bucket=self.bucket, Key=self._keys[remote.name], **behind
+        )
+        by_etag = {"IfMatch": f'"{remote.etag}"'}
+        if not remote.version:
+            return get(**by_etag)
+        try:
+            return get(VersionId=remote.version)
+        except PermissionError:  # an account may read objects and not their versions; the ETag pins as well
+            return get(**by_etag)
 
     @contextmanager
     def _explained(self, name: str = "") -> Iterator[None]:
@@ -123,6 +135,24 @@ class S3:
 
     def _error(self, text: str, kind: type[E] = DataError) -> E:
         return kind(f"data.uri {self.uri!r}: {text}")
+
+
+def stated_sums(head: Mapping[str, Any]) -> dict[str, str]:
+    """The checksums of whole objects in an answer: `{"md5": "9f8e...", "crc32": "01ab..."}`.
+
+    An ETag is the MD5 of an object that was put in one part and is not encrypted under a key of its own. A checksum
+    of checksums (an object put in several parts) says nothing of the whole.
+    """
+    found = {}
+    etag = head["ETag"].strip('"')
+    plain = head.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in head
+    if plain and re.fullmatch(r"[0-9a-f]{32}", etag):
+        found["md5"] = etag
+    for name in ("sha256", "sha1", "crc32"):
+        value = head.get(f"Checksum{name.upper()}", "")
+        if value and "-" not in value and head.get("ChecksumType") != "COMPOSITE":
+            found[name] = base64.b64decode(value).hex()
+    return found
 
 
 PASSING = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout")

@@ -9,7 +9,8 @@ source bring no world and no rules; both are extensions inside `extra_info`.
 A stored row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with `messages`
 (the whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interaction_kwargs.checklist_list`
 [variant][turn][item], `original_index`, and the extensions `world`, `records` (those the dialogue does not hold),
-`tags` and, per item, `extra_info.rule`; all three of `world`, `records` and `rule` are JSON text.
+`tags` and, per item, `extra_info.rule`; all three of `world`, `records` and `rule` are JSON text. Where a row came
+from (`envace/data/provenance.py`) is no part of a task: the fields are there and empty until staging fills them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from envace.data import jsontext
 from envace.data.check import Checked, examine
 from envace.data.checklist import first_variant
 from envace.data.forms import Row
+from envace.data.provenance import UNSIGNED
 from envace.errors import DataError
 from envace.types import JSON, Item, Message, Record, Task, ToolCall
 
@@ -56,6 +58,7 @@ def _row(
         "world": _text(world),
         "records": _text(records),
         "tags": tags,
+        **UNSIGNED,
     }
     return {"uuid": uuid, "messages": prefix, "data_source": source, "extra_info": extra}
 
@@ -112,10 +115,10 @@ def _beyond(task: Task) -> list[Record]:
 def stored(checked: Checked) -> Row:
     """A row without faults in the one form that is stored, whatever form it came in."""
     form = checked.form
-    arguments = iter(checked.arguments)
+    arguments, rules = iter(checked.arguments), iter(checked.rules)
     messages = [_message_in(m, f"{i}", arguments) for i, m in enumerate(form.messages)]
     prefix = [_message_in(m, f"{i}", iter(())) for i, m in enumerate(form.prefix)]
-    items = [[_item_in_row(i) for i in turn] for turn in first_variant(form.checklist)]
+    items = [[_item_in_row(i, next(rules)) for i in turn] for turn in first_variant(form.checklist)]
     records = sorted(
         ({k: r[k] for k in ("turn", "name", "arguments", "result")} for r in checked.records or ()),
         key=lambda r: r["turn"],
@@ -137,9 +140,7 @@ def _message_in(m: Row, at: str, arguments: Iterator[JSON]) -> Row:
     return {"role": "tool" if role == "observation" else role, "content": content, "tool_calls": calls}  # fmt: skip
 
 
-def _item_in_row(item: Row) -> Row:
-    own = (item.get("extra_info") or {}).get("rule")
-    rule = None if own is None else jsontext.write(jsontext.read_or_take(own))
+def _item_in_row(item: Row, rule: JSON) -> Row:
     return {
         "id": item["id"],
         "evidence": [{k: v for k, v in e.items() if v is not None} for e in item.get("evidence") or ()],
@@ -150,7 +151,7 @@ def _item_in_row(item: Row) -> Row:
         "required_for_next_turn": item["required_for_next_turn"],
         "dependence": list(item.get("dependence") or ()),
         "weight": float(item["weight"]),
-        "extra_info": None if rule is None else {"rule": rule},
+        "extra_info": None if rule is None else {"rule": jsontext.write(rule)},
     }
 
 
@@ -164,13 +165,13 @@ def task_from_row(row: Row) -> Task:
         name = row.get("uuid") if isinstance(row, dict) else None
         raise DataError(f"row {name!r}: {checked.faults[0]}")
     form = checked.form
-    turns = first_variant(form.checklist)
+    turns, rules = first_variant(form.checklist), iter(checked.rules)
     reference = _dialogue(form.messages, iter(checked.arguments))
     more = [_record_in(r) for r in checked.records or ()]
     users = [m.content for m in reference if m.role == "user"]
     return Task(
         id=form.uuid, prefix=_dialogue(form.prefix, iter(())), user_turns=tuple(users[1 : len(turns)]), tools=tuple(form.tools),
-        checklist=tuple(tuple(map(_item_in, items)) for items in turns),
+        checklist=tuple(tuple(_item_in(i, next(rules)) for i in items) for items in turns),
         records=tuple(sorted([*records_of(reference, len(turns)), *more], key=lambda r: r.turn)),
         source=form.source or SOURCE, tags=tuple((form.extra or {}).get("tags") or ()), world=checked.world, reference=reference,
     )  # fmt: skip
@@ -216,9 +217,8 @@ def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
     return records
 
 
-def _item_in(item: Row) -> Item:
-    row = _item_in_row(item)
-    rule = row["extra_info"] and jsontext.read(row["extra_info"]["rule"])
+def _item_in(item: Row, rule: JSON) -> Item:
+    row = _item_in_row(item, None)
     return Item(
         id=row["id"], question=row["question"], pass_condition=row["pass_condition"], focus_on=row["focus_on"], weight=row["weight"],
         required_for_next_turn=row["required_for_next_turn"], failure_examples=tuple(row["failure_examples"]),

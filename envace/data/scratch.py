@@ -19,13 +19,14 @@ from envace.data.sift import Sifted
 from envace.data.sizes import Size
 from envace.errors import EnvironmentUnready
 
+_place = msgspec.json.Decoder(str).decode
 _size = msgspec.json.Decoder(Size).decode
 _row = msgspec.json.Decoder().decode
 _reject = msgspec.json.Decoder(tuple[int, Row]).decode
 
 
 class Scratch:
-    """Rows without faults, and the lines of those with."""
+    """Rows without faults, three lines each (place, size, row), and the lines of those with."""
 
     def __init__(self, rows: BinaryIO, rejects: BinaryIO):
         self._rows, self._rejects = rows, rejects
@@ -38,7 +39,7 @@ class Scratch:
         """
         for entry, record in found.kept:
             entry.ordinal += first
-            entry.offset, entry.length = self._end, len(record)
+            entry.offset = self._end
             self._end += len(record)
         lines = [msgspec.json.encode((first + k, line)) + b"\n" for k, line in found.rejects]
         try:
@@ -50,11 +51,18 @@ class Scratch:
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[tuple[Size, Row]]:
         """The rows of these entries, in their order, one at a time."""
-        self._rows.flush()
         for entry in entries:
-            self._rows.seek(entry.offset)
-            size, _, row = self._rows.read(entry.length).partition(b"\n")
+            _, size, row = self._lines(entry, 3)
             yield _size(size), _row(row)
+
+    def where(self, entry: Entry) -> str:
+        """The place at which a row was read."""
+        [place] = self._lines(entry, 1)
+        return _place(place)
+
+    def _lines(self, entry: Entry, n: int) -> list[bytes]:
+        self._rows.seek(entry.offset)
+        return [self._rows.readline() for _ in range(n)]
 
     def rejects(self) -> Iterator[tuple[int, Row]]:
         """Every line with its row's ordinal, in order."""

@@ -7,8 +7,9 @@ stays (of identical rows the first); of rows with one dialogue and tools, the on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from envace.data.faults import Fault, Reject
 
@@ -18,29 +19,43 @@ class Entry:
     """What stays in memory of a row without faults; the row itself is in the scratch file."""
 
     ordinal: int  # place in the source
-    where: str
     uuid: str
     split: str  # named by the source, or ""
     dropped: bool  # `data.select` leaves it out
     digest: bytes = b""  # of the whole stored row
     content: bytes = b""  # of its dialogue and tools
     offset: int = 0  # in the scratch file
-    length: int = 0
 
 
-Reasons = list[tuple[Entry, Fault]]
+class Gone(NamedTuple):
+    """A row that is left out for the sake of another, or by choice."""
+
+    entry: Entry
+    reason: Reject
+    kept: Entry | None = None  # which is the same row in some way
+
+    def fault(self, where: Callable[[Entry], str]) -> Fault:
+        """In words; `where` says at which place a row was read."""
+        if self.kept is None:
+            return Fault(self.reason, "row", "is left out by data.select")
+        if self.reason is Reject.DUPLICATE_ID:
+            words = f"{self.entry.uuid!r} is also the id of {where(self.kept)}, which is kept"
+            return Fault(self.reason, "uuid", words)
+        words = f"has the dialogue and tools of {self.kept.uuid!r} ({where(self.kept)})"
+        return Fault(self.reason, "row", words)
 
 
-def settle(entries: Iterable[Entry]) -> tuple[list[Entry], Reasons]:
-    """Entries that stay, and those that go with the reason."""
+def settle(entries: Iterable[Entry], distinct: bool = False) -> tuple[list[Entry], list[Gone]]:
+    """Entries that stay, and those that go with the reason. `distinct`: the source vouches that dialogues differ."""
     unique, gone = _one_an_id(entries)
-    distinct, more = _one_a_content(unique)
-    kept = [e for e in distinct if not e.dropped]
-    drop = Fault(Reject.NOT_SELECTED, "row", "is left out by data.select")
-    return kept, [*gone, *more, *((e, drop) for e in distinct if e.dropped)]
+    if not distinct:
+        unique, more = _one_a_content(unique)
+        gone += more
+    dropped = [Gone(e, Reject.NOT_SELECTED) for e in unique if e.dropped]
+    return [e for e in unique if not e.dropped], [*gone, *dropped]
 
 
-def _one_an_id(entries: Iterable[Entry]) -> tuple[list[Entry], Reasons]:
+def _one_an_id(entries: Iterable[Entry]) -> tuple[list[Entry], list[Gone]]:
     best: dict[str, Entry] = {}
     lost: list[Entry] = []
     for entry in entries:
@@ -50,22 +65,13 @@ def _one_an_id(entries: Iterable[Entry]) -> tuple[list[Entry], Reasons]:
         if (entry.digest, entry.ordinal) < (other.digest, other.ordinal):
             best[entry.uuid], entry = entry, other
         lost.append(entry)
-    words = "{uuid!r} is also the id of {where}, which is kept"
-    return list(best.values()), [
-        (e, Fault(Reject.DUPLICATE_ID, "uuid", words.format(uuid=e.uuid, where=best[e.uuid].where)))
-        for e in lost
-    ]
+    return list(best.values()), [Gone(e, Reject.DUPLICATE_ID, best[e.uuid]) for e in lost]
 
 
-def _one_a_content(entries: list[Entry]) -> tuple[list[Entry], Reasons]:
-    """A source that deals its rows to splits itself vouches for them."""
+def _one_a_content(entries: list[Entry]) -> tuple[list[Entry], list[Gone]]:
     best: dict[bytes, Entry] = {}
     for entry in entries:
-        if not entry.split and entry.uuid <= best.setdefault(entry.content, entry).uuid:
+        if entry.uuid <= best.setdefault(entry.content, entry).uuid:
             best[entry.content] = entry
-    stay = [e for e in entries if e.split or best[e.content] is e]
-    return stay, [
-        (e, Fault(Reject.DUPLICATE_CONTENT, "row", f"has the dialogue and tools of {b.uuid!r} ({b.where})"))
-        for e in entries
-        if not e.split and (b := best[e.content]) is not e
-    ]
+    stay = [e for e in entries if best[e.content] is e]
+    return stay, [Gone(e, Reject.DUPLICATE_CONTENT, b) for e in entries if (b := best[e.content]) is not e]

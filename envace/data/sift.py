@@ -19,6 +19,7 @@ import msgspec
 from envace.data import length
 from envace.data.check import Checked, Fault, Options, Reject, examine
 from envace.data.forms import Row
+from envace.data.provenance import provenance
 from envace.data.schema import stored
 from envace.data.select import Ratios, dropped
 from envace.data.settle import Entry
@@ -36,6 +37,7 @@ class Sieve:
     options: Options = Options()
     ratios: Ratios = field(default_factory=dict)
     seed: int = 0
+    licence: str = ""  # of rows that state none
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ def sift(sieve: Sieve, chunk: Sequence[Any]) -> Sifted:
             faults = checked.faults
             _count_form(checked, found)
         if not faults:
-            entry, record, faults = _keep(sieve, ordinal, raw, checked)
+            entry, record, faults = keep(sieve, ordinal, raw, checked)
         found.hits.update({str(f.reason) for f in faults})
         if faults:
             found.rejects.append((ordinal, reject(raw.where, row, faults[0])))
@@ -77,7 +79,8 @@ def _count_form(checked: Checked, found: Sifted) -> None:
     found.variants += isinstance(variants, list) and len(variants) > 1
 
 
-def _keep(sieve: Sieve, ordinal: int, raw: Any, checked: Checked) -> tuple[Any, bytes, list[Fault]]:
+def keep(sieve: Sieve, ordinal: int, raw: Any, checked: Checked) -> tuple[Any, bytes, list[Fault]]:
+    """The entry of a row without faults and its record for the scratch file; or the fault that it is too long."""
     form = checked.form
     row = stored(checked)
     tokens = sieve.count(row, form.tools)
@@ -88,25 +91,30 @@ def _keep(sieve: Sieve, ordinal: int, raw: Any, checked: Checked) -> tuple[Any, 
         return None, b"", [Fault(Reject.PROMPT_TOO_LONG, form.names.prefix, words)]
     size = size_of(row, len(form.tools), tokens)
     entry = Entry(
-        ordinal=ordinal, where=raw.where, uuid=form.uuid, split=raw.split,
+        ordinal=ordinal, uuid=form.uuid, split=raw.split,
         dropped=raw.split in ("", "train") and dropped(sieve.ratios, sieve.seed, form.uuid, size),
     )  # fmt: skip
-    return entry, _encode(size) + b"\n" + _written(row, entry) + b"\n", []
+    signature = provenance(raw.row, raw.where, sieve.licence)
+    return entry, b"\n".join((_encode(raw.where), _encode(size), _written(row, signature, entry), b"")), []
 
 
-def _written(row: Row, entry: Entry) -> bytes:
-    """The row as JSON; the entry gets its digests. The dialogue, its largest part, is written and read over once."""
+def _written(row: Row, signature: Row, entry: Entry) -> bytes:
+    """The row as JSON; the entry gets its digests. The dialogue, its largest part, is written and read over once.
+
+    What is said of the row's provenance decides between rows only that are equal otherwise, its file not even then.
+    """
     extra = row["extra_info"]
     dialogue = _encode(extra["messages"])
-    entry.content = _digest(dialogue + extra["tools"].encode())
+    entry.content = _digest(dialogue + extra["tools"].encode(), 16)
     rest = _encode({**row, "extra_info": {**extra, "messages": entry.content.hex()}})
-    entry.digest = _digest(rest)
+    entry.digest = _digest(rest, 12) + _digest(_encode({**signature, "origin": None}), 4)
+    extra |= signature
     extra["messages"] = msgspec.Raw(dialogue)
     return _encode(row)
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()[:16]
+def _digest(text: bytes, size: int) -> bytes:
+    return hashlib.sha256(text).digest()[:size]
 
 
 def reject(where: str, row: Any, fault: Fault) -> Row:

@@ -7,16 +7,16 @@ Invariant: every row of a source comes out, readable or not; a source that canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from envace.data.dealt import split_of_files
 from envace.data.fetch import fetch, place
-from envace.data.fetched import Fetched
-from envace.data.progress import Say, shown
+from envace.data.progress import RowMeter, Say, shown
 from envace.data.readers import READERS, Raw
 from envace.data.schema import row_from_task
 from envace.params import Params
@@ -32,32 +32,54 @@ class Origin:
     rows: Iterator[Raw]
     about: dict[str, Any] = field(default_factory=dict)  # kind, uri, revision, licence, files
     splits: tuple[str, ...] = ()  # those the source deals its rows to; empty where rows bring none
+    distinct: bool = False  # the source vouches that no two rows have one dialogue
 
 
 @contextmanager
 def open_source(params: Params, state: Path | None = None, say: Say = print) -> Iterator[Origin]:
     """The rows of `data.source`, its files fetched and verified first.
 
-    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`). Raises DataError and EnvironmentUnready.
+    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`); a local source is remembered there only
+    where `state` is given. Raises DataError and EnvironmentUnready.
     """
     if params.data.source == "desk":
         yield _desk(params)
         return
+    folder = None if params.data.source == "local" and state is None else place(params, state)
     with shown(say) as progress:
-        fetched = fetch(params, place(params, state), progress, say)
-    yield Origin(_rows(fetched), fetched.about())
+        fetched = fetch(params, folder, progress, say)
+    about = fetched.about() | {"licence": params.data.licence or fetched.licence}
+    dealt = split_of_files(params.data.splits, [f.name for f in fetched.files])
+    files = [(fetched.folder / f.name, f.name) for f in fetched.files]
+    rows = read_files(files, RowMeter(say))
+    yield Origin(_dealt(rows, dealt) if dealt else rows, about, tuple(params.data.splits))
 
 
-def _rows(fetched: Fetched) -> Iterator[Raw]:
-    for f in fetched.files:
-        path = fetched.folder / f.name
-        yield from READERS[path.suffix](path, f.name)
+def read_files(
+    files: Sequence[tuple[Path, str]], meter: Callable[[float], None] | None = None
+) -> Iterator[Raw]:
+    """The rows of files, given as path and name; `meter` hears with each row which share of all bytes is read."""
+    sizes = [path.stat().st_size for path, _ in files]
+    total, before = max(sum(sizes), 1), 0
+    for (path, name), size in zip(files, sizes):
+        for raw in READERS[path.suffix](path, name):
+            if meter:
+                meter((before + size * raw.read) / total)
+            yield raw
+        before += size
+
+
+def _dealt(rows: Iterator[Raw], dealt: dict[str, str]) -> Iterator[Raw]:
+    """Rows with the split their file is dealt to."""
+    for raw in rows:
+        split = dealt.get(raw.where.rpartition(":")[0] or raw.where, "")
+        yield replace(raw, split=split) if split else raw
 
 
 def _desk(params: Params) -> Origin:
     about = {"kind": "desk", "uri": "", "revision": "", "licence": "Apache-2.0 (generated)", "files": []}
     dealt = _desk_splits(params)
-    return Origin(_desk_rows(dealt), about, tuple(dealt))
+    return Origin(_desk_rows(dealt), about, tuple(dealt), distinct=True)
 
 
 def _desk_splits(params: Params) -> dict[str, Callable[[], list[Task]]]:

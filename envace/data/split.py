@@ -32,21 +32,17 @@ E = TypeVar("E", bound=Dealt)
 def deal(
     rows: Sequence[E], named: tuple[str, ...], params: Params, how: str, held: int
 ) -> dict[str, list[E]]:
-    """Rows by split: as the source names them, else by `how`: hash, or first_n (the first `held` are held out).
+    """Rows by split: as the source names them, else by `how`: hash, or first_n (of the first `held` read, those kept).
 
     Raises DataError when a split would be empty.
     """
     wanted = f"data.source {params.data.source!r}"
     if not named and len(rows) < 2:
-        raise DataError(
-            f"{len(rows)} usable row(s) came out of {wanted}, at least 2 are needed; rejects.jsonl says why"
-        )
+        raise DataError(f"{len(rows)} usable row(s) came out of {wanted}, at least 2 are needed")
     rows = sorted(rows, key=lambda r: r.ordinal)
     splits = _named(rows, named) if named else WAYS[how](rows, params, held)
     if empty := [name for name, dealt in splits.items() if not dealt]:
-        raise DataError(
-            f"no usable row came out of {wanted} for the split {empty[0]}; rejects.jsonl says why"
-        )
+        raise DataError(f"no usable row came out of {wanted} for the split {empty[0]}")
     return splits
 
 
@@ -67,12 +63,17 @@ def by_hash(rows: list[E], params: Params, held: int) -> dict[str, list[E]]:
 
 
 def first_n(rows: list[E], params: Params, held: int) -> dict[str, list[E]]:
-    """The first rows of the source are held out, as the published data set does. Raises DataError when all are."""
-    if held >= len(rows):
+    """The first rows of the source are held out, faulty ones counted, as the published data set does.
+
+    Raises DataError when all are.
+    """
+    train = [r for r in rows if r.ordinal >= held]
+    if not train:
         raise DataError(
-            f"data.held_rows is {held}, but {len(rows)} usable rows came out: lower it, or set data.split to hash"
+            f"data.held_rows is {held}, but all {len(rows)} usable rows are among the first {held}: lower it, or set "
+            "data.split to hash"
         )
-    return {"train": rows[held:], "held": rows[:held]}
+    return {"train": train, "held": [r for r in rows if r.ordinal < held]}
 
 
 WAYS: dict[str, Callable[..., dict[str, list[E]]]] = {"hash": by_hash, "first_n": first_n}

@@ -21,22 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from envace.data.atomic import replacing, write_text
+from envace.data.check import ANNOTATE
+from envace.data.faults import Reject
 from envace.data.knobs import knobs
 from envace.data.length import prompt_counter
 from envace.data.manifest import Tally, manifest
 from envace.data.pool import chunks, ordered, rare_collections
 from envace.data.progress import Say
 from envace.data.scratch import Scratch, scratch_in
-from envace.data.settle import Entry, Reasons, settle
-from envace.data.sift import Sieve, reject, sift
+from envace.data.settle import Entry, Gone, settle
+from envace.data.sift import reject, sift
 from envace.data.sources import Raw, open_source
 from envace.data.split import SPLITS, deal
 from envace.data.store import write_rows
-from envace.errors import EnvironmentUnready
+from envace.errors import DataError, EnvironmentUnready
 from envace.params import Params
 
 CHUNK = 64  # rows judged together
 SCRAPS = ".staging-"  # how scratch folders begin
+REJECTS = "rejects.jsonl"
 
 Progress = Callable[[int], None]  # rows read so far
 
@@ -46,23 +49,25 @@ def stage(
     state: Path | None = None, say: Say = print,
 ) -> dict[str, Any]:  # fmt: skip
     """Stage `data.source` into `out` and return the manifest. `workers` overrides `data.workers`; downloads stay below
-    `state`.
+    `state`, and where nothing usable comes out, a copy of the rejects does.
 
     Raises DataError when nothing usable comes out, StageFailed when a worker process dies.
     """
     out, turned = Path(out), knobs(params)
     _withdraw(out)
     count, how = prompt_counter(params)
-    sieve = Sieve(count, params.data.max_first_prompt_tokens, turned.options, turned.ratios, params.seed)
     with _scratch(out) as folder, scratch_in(Path(folder)) as scratch, rare_collections():
         with open_source(params, state, say) as origin:
-            tally = Tally()
+            tally, sieve = Tally(), turned.sieve(count, origin.about["licence"])
             entries = _judge(
                 origin.rows, partial(sift, sieve), scratch, tally, params, workers or turned.workers, progress
             )
-        kept, gone = settle(entries)
+        kept, gone = settle(entries, origin.distinct)
         _write_rejects(out, scratch, gone, tally)
-        splits = deal(kept, origin.splits, params, turned.split, turned.held_rows)
+        try:
+            splits = deal(kept, origin.splits, params, turned.split, turned.held_rows)
+        except DataError as e:
+            raise DataError(f"{e}; {_why(out, state, tally)}") from None
         for name, rows in splits.items():
             write_rows(out / f"{name}.parquet", _counted(scratch.rows(rows), tally))
     tally.check()
@@ -104,21 +109,36 @@ def _judge(
     return entries
 
 
-def _write_rejects(out: Path, scratch: Scratch, gone: Reasons, tally: Tally) -> None:
+def _write_rejects(out: Path, scratch: Scratch, gone: list[Gone], tally: Tally) -> None:
     """All that is left out, in the order it was read."""
-    late = sorted(
-        ((e.ordinal, reject(e.where, {"uuid": e.uuid}, fault)) for e, fault in gone), key=lambda line: line[0]
+    gone.sort(key=lambda g: g.entry.ordinal)
+    tally.hits.update(str(g.reason) for g in gone)
+    late = (
+        (g.entry.ordinal, reject(scratch.where(g.entry), {"uuid": g.entry.uuid}, g.fault(scratch.where)))
+        for g in gone
     )
-    tally.hits.update(line["reason"] for _, line in late)
-    with replacing(out / "rejects.jsonl") as part, part.open("w", encoding="utf-8") as f:
+    with replacing(out / REJECTS) as part, part.open("w", encoding="utf-8") as f:
         for _, line in heapq.merge(scratch.rejects(), late, key=lambda line: line[0]):
             tally.reject(line)
             f.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+def _why(out: Path, state: Path | None, tally: Tally) -> str:
+    """What was left out, and where it is listed: with `state`, a copy there, since the folder may not stay."""
+    if not tally.rejected:
+        return "none was left out"
+    path = out / REJECTS
+    if state is not None:
+        path = state / "logs" / f"stage_data.{REJECTS}"
+        with replacing(path) as part:
+            shutil.copyfile(out / REJECTS, part)
+    top = ", ".join(f"{n} {reason}" for reason, n in tally.reasons.most_common(3))
+    raw = tally.reasons[str(Reject.NO_CHECKLIST)]
+    more = f"; raw rows need checklists first, which `{ANNOTATE}` writes" if raw else ""
+    return f"{tally.rejected} of {tally.read} rows were left out ({top}){more}; {path} says why"
+
+
 def _counted(rows: Iterable[tuple[Any, Any]], tally: Tally) -> Iterator[Any]:
     for size, row in rows:
-        tally.kept += 1
-        tally.sizes.add(size)
-        tally.tags.update(size.tags)
+        tally.keep(size, row)
         yield row

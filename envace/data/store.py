@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from envace.data.atomic import replacing
+from envace.data.provenance import KEYS
 from envace.data.schema import Row, row_from_task, task_from_row
 from envace.errors import DataError
 from envace.types import Task
@@ -48,6 +49,7 @@ EXTRA = pa.struct(
         "world": TEXT,
         "records": TEXT,
         "tags": pa.list_(TEXT),
+        **dict.fromkeys(KEYS, TEXT),
     }
 )
 SCHEMA = pa.schema({"uuid": TEXT, "messages": pa.list_(MESSAGE), "data_source": TEXT, "extra_info": EXTRA})
@@ -90,6 +92,17 @@ def _table(rows: list[Row], path: Path | str) -> pa.Table:
 def read_rows(path: Path | str) -> list[Row]:
     """All rows of a parquet file."""
     return list(iter_rows(path))
+
+
+def count_rows(path: Path | str) -> int:
+    """Rows a parquet file states. Raises DataError when the file cannot be read."""
+    if not Path(path).is_file():
+        raise DataError(f"{path} does not exist")
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.metadata.num_rows
+    except (pa.ArrowException, OSError) as e:
+        raise DataError(f"{path} is not a readable parquet file: {e}") from e
 
 
 def iter_rows(path: Path | str) -> Iterator[Row]:

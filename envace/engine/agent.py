@@ -51,10 +51,11 @@ class Setup:
 def setup() -> Setup:
     run = current()
     load_worlds(run.params.rollout.worlds)
+    method = run.params.resolved_method(run.arm)
     return Setup(
         run,
-        run.params.resolved_method(run.arm),
-        make_judge(run.params.judge),
+        method,
+        make_judge(run.params.judge, method.judge_mode),
         load_prompt_set(run.params.rollout.prompt_set),
     )
 
@@ -162,18 +163,22 @@ class EpisodeLoop(AgentLoopBase):
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
     """Streams of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
     streams = streams_of(rows_from_episode(episode, method), method.rows)
-    outputs = [_output(stream, step) for stream in streams] or [_placeholder(episode, step, fallback_id)]
+    outputs = [output_of(stream, step) for stream in streams] or [_placeholder(episode, step, fallback_id)]
     outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
     return outputs
 
 
-def _output(stream: Stream, step: int, placeholder: bool = False) -> AgentLoopOutput:
+def output_of(stream: Stream, step: int, placeholder: bool = False) -> AgentLoopOutput:
+    """One stream as verl's record. A NaN at a masked position would reach the gradient, so 0 stands at all of them."""
     last = stream.segments[-1]
+    sampled = stream.logprobs or (0.0,) * len(stream.response_ids)
     return AgentLoopOutput(
         prompt_ids=list(stream.prompt_ids),
         response_ids=list(stream.response_ids),
         response_mask=list(stream.loss_mask),
-        response_logprobs=list(stream.logprobs) or [0.0] * len(stream.response_ids),
+        response_logprobs=[
+            logprob if m else 0.0 for logprob, m in zip(sampled, stream.loss_mask, strict=True)
+        ],
         reward_score=last.reward or 0.0,  # verl's own statistics; the advantage reads the segments
         num_turns=last.turn + 1,
         metrics=AgentLoopMetrics(),
@@ -192,12 +197,12 @@ def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutp
         prompt_ids=(fallback_id,), response_ids=(fallback_id,), loss_mask=(0,), logprobs=(0.0,), role=Role.ACT,
         group_id=episode.group_id, episode_id=episode.id, turn=0, reward=episode.reward,
     )  # fmt: skip
-    return _output(streams_of([row], "generation")[0], step, placeholder=True)
+    return output_of(streams_of([row], "generation")[0], step, placeholder=True)
 
 
 def light(episode: Episode) -> Episode:
-    """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply
-    its size by the number of generations."""
+    """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply its size by
+    the number of generations. `envace.rollout.replay` brings the prompts back."""
     return replace(
         episode, generations=tuple(replace(g, prompt_ids=(), logprobs=()) for g in episode.generations)
     )

@@ -19,6 +19,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from envace.engine.logprob_gap import gap_sums
 from envace.engine.microbatches import carriers, prepare_micro_batches
 
 # verl asks no method and no key how rows become micro-batches; its engine looks this name up in its own module
@@ -100,25 +101,20 @@ def watching(loss_function: Callable[..., Any]) -> Callable[..., Any]:
 
     def loss_and_gap(model_output: dict[str, Any], data: Any, dp_group: Any = None) -> Any:
         loss, metrics = loss_function(model_output=model_output, data=data, dp_group=dp_group)
-        return loss, {**metrics, **gap_metrics(model_output, data)}
+        return loss, {**metrics, **seen(model_output, data)}
 
     return loss_and_gap
 
 
 @torch.no_grad()
-def gap_metrics(model_output: dict[str, torch.Tensor], data: Any) -> dict[str, Metric]:
-    """Sums over trained tokens: how many, their entropy, |probability here - probability when sampled|; and the
-    largest such difference."""
+def seen(model_output: dict[str, torch.Tensor], data: Any) -> dict[str, Metric]:
+    """Sums over trained tokens: how many, their entropy, and how far they lie from what was sampled."""
     offsets = data["input_ids"].offsets()
     row, column = predicting(data["prompts"].offsets().diff(), offsets.diff())
     mask, sampled = (torch.cat(data[name].unbind()) for name in ("response_mask", "old_log_probs"))
     mask = mask.bool()
-    at, sampled = (offsets[row] + column)[mask], sampled[mask]
-    gap = (model_output["log_probs"].values()[at].exp() - sampled.exp()).abs()
-    total = {
-        "tokens": mask.sum(),
-        "entropy": model_output["seen_entropy"].values()[at].sum(),
-        "gap": gap.sum(),
-    }
-    sums = {f"seen/{k}": Metric(AggregationType.SUM, float(v)) for k, v in total.items()}
-    return {**sums, "seen/gap_max": Metric(AggregationType.MAX, float(gap.max()) if len(gap) else 0.0)}
+    at = (offsets[row] + column)[mask]
+    sums = gap_sums(model_output["log_probs"].values()[at], sampled[mask])
+    sums["entropy"] = float(model_output["seen_entropy"].values()[at].sum())
+    kind = {True: AggregationType.MAX, False: AggregationType.SUM}
+    return {f"seen/{name}": Metric(kind[name.endswith("_max")], value) for name, value in sums.items()}

@@ -50,7 +50,7 @@ def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path)
     """
     if not tasks_file.is_file():
         raise DataError(f"{tasks_file} does not exist; run the data stage first (make repro)")
-    free = ("runs", "save_every", "keep_every", "rolling")
+    free = ("runs", "save_every", "keep_every", "rolling", "max_logprob_gap")
     if params.train.lr_schedule == "constant":  # else every step's rate depends on how many there are
         free += ("steps",)
     train = {k: v for k, v in to_dict(params.train).items() if k not in free}
@@ -170,7 +170,8 @@ class Watcher:
         """Called twice a second; a sentence when the run must be stopped."""
         for record, offset in follow(self.work / "progress.jsonl", self.offset):
             self.offset = offset
-            self.alive, self.step = True, max(self.step, record["step"])
+            self.alive |= record["phase"] != "template"  # told before anything heavy has started
+            self.step = max(self.step, record["step"])
             self.on_progress(Progress(**record))
         now = time.time()
         silent = now - max(self.began, last_beat(self.work))

@@ -96,6 +96,7 @@ def _data(params: Params, tasks_file: str, seed: int) -> dict[str, object]:
         "data.custom_cls.path": "pkg://envace.engine.dataset",
         "data.custom_cls.name": "TaskDataset",
         "data.train_batch_size": params.train.prompts,
+        # Only the sum of both bounds a row (max_model_len): ACT's prompt may pass the first under `context_stop: shrink`.
         "data.max_prompt_length": params.rollout.prompt_tokens,
         "data.max_response_length": params.rollout.response_tokens,
         "data.dataloader_num_workers": 0,

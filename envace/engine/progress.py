@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from typing import Any
 class Progress:
     """One event: `Progress(phase="step", step=3, steps=470, metrics={"train/reward": 0.4}, eta_s=812.0)`."""
 
-    phase: str  # start | ready | rollout | step | done
+    phase: str  # template | ready | rollout | step | done
     step: int  # optimizer steps finished
     steps: int  # demanded
     metrics: dict[str, float] = field(default_factory=dict)
     eta_s: float | None = None
     time: float = 0.0
+    warning: str = ""  # what a person should do something about
+    note: str = ""  # template: what was found
 
 
 def line(event: Progress) -> str:
@@ -34,6 +36,7 @@ def line(event: Progress) -> str:
     m = event.metrics
     if event.phase != "step":
         return {
+            "template": event.note,
             "ready": f"trainer ready at step {event.step} of {event.steps}",
             "done": f"done at step {event.step}",
         }.get(event.phase, "")
@@ -47,13 +50,13 @@ def line(event: Progress) -> str:
         f"rows {m.get('act/rows', 0):.0f}+{m.get('rehearse/rows', 0):.0f}",
         f"{m.get('seconds/step', 0):.1f} s",
     ]
-    return ", ".join([*parts, f"{event.eta_s:.0f} s left"] if event.eta_s else parts)
+    said = ", ".join([*parts, f"{event.eta_s:.0f} s left"] if event.eta_s else parts)
+    return f"{said}; {event.warning}" if event.warning else said
 
 
 def emit(work: Path, event: Progress) -> None:
     """Append an event and beat."""
-    record = {"phase": event.phase, "step": event.step, "steps": event.steps, "metrics": event.metrics}
-    append(work / "progress.jsonl", {**record, "eta_s": event.eta_s, "time": time.time()})
+    append(work / "progress.jsonl", {**asdict(event), "time": time.time()})
     beat(work)
 
 

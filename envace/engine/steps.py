@@ -7,7 +7,8 @@ seconds/...  step; its parts rollout, old_log_prob, reference, advantage, update
              between, the time since the step before, which belongs to no step
 server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and the share
              of prompt tokens that no one had to read again (shared)
-loss/... gap/... perf/...  of verl's own; loss/entropy and gap/... on a CPU over the rows that moved a weight
+loss/... perf/...  of verl's own; loss/entropy on a CPU over the rows that moved a weight, as is gap/...
+             (see logprob_gap.py)
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ VERL_METRICS = {
     "actor/grad_norm": "loss/grad_norm",
     "actor/entropy": "loss/entropy",
     "actor/lr": "loss/lr",
-    "training/rollout_probs_diff_mean": "gap/probs_mean",
-    "training/rollout_probs_diff_max": "gap/probs_max",
     "perf/max_memory_allocated_gb": "perf/memory_gb",
     "perf/throughput": "perf/tokens_per_second",
 }
@@ -52,17 +51,10 @@ def verl_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {ours: float(metrics[theirs]) for theirs, ours in VERL_METRICS.items() if theirs in metrics}
 
 
-def seen_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Entropy and sampling gap as the CPU engine saw them during the update, under verl's names: over the tokens of
-    rows that moved a weight."""
-    tokens = metrics.get("actor/seen/tokens", 0)
-    if not tokens:
-        return {}
-    return {
-        "actor/entropy": metrics["actor/seen/entropy"] / tokens,
-        "training/rollout_probs_diff_mean": metrics["actor/seen/gap"] / tokens,
-        "training/rollout_probs_diff_max": metrics["actor/seen/gap_max"],
-    }
+def seen_sums(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Sums over the trained tokens of rows that moved a weight, as the CPU engine saw them during the update."""
+    head = "actor/seen/"
+    return {k.removeprefix(head): float(v) for k, v in metrics.items() if k.startswith(head)}
 
 
 def server_metrics(

@@ -2,8 +2,8 @@
 
 Flows in: the streams that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
 update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
-Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; padding rows never
-enter a group and carry no weight; what a step trains on is a function of the seed and the step number.
+Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask that fill a
+batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row; what a step trains on is a function of the seed and the step number.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
+from envace.chat.append_only import described, shape_of
 from envace.chat.probes import check_same_prompts
 from envace.chat.renderer import HFRenderer
 from envace.engine.dataset import step_indices, tasks_of
+from envace.engine.logprob_gap import gap_metrics, gap_sums, gap_warning
 from envace.engine.overrides import ESTIMATOR, TRAINER
+from envace.engine.padding import with_copies
 from envace.engine.progress import Progress, append, emit, write_episodes
 from envace.engine.runfile import current
-from envace.engine.steps import seen_metrics, server_metrics, step_seconds, verl_metrics
-from envace.errors import UserError
+from envace.engine.steps import seen_sums, server_metrics, step_seconds, verl_metrics
+from envace.engine.unscored import check_unscored
 from envace.judge.checklist import training_task
 from envace.learn.advantage import Diagnostics, advantages
 from envace.learn.collapse import collapse_metrics
@@ -46,10 +49,6 @@ from envace.types import Episode, Row, from_json, replace
 from envace.worlds import load as load_worlds
 
 POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
-
-
-class TooManyUnscored(UserError):
-    """The judge fails too often for the reward to mean anything."""
 
 
 @register_adv_est(ESTIMATOR)
@@ -73,14 +72,18 @@ class RolewiseTrainer(PPOTrainerSync):
         self.first_step = 0
         self.server_totals: list[dict[str, float]] = []
         self.step_server: dict[str, float] = {}
+        self.step_gap: dict[str, float] = {}
 
     # --- what verl asks while it starts -----------------------------------------------------------------
 
     def _init_tokenizer(self) -> None:
         """What training will show is held against what an evaluation of the start weights shows. Raises ParamsError."""
         super()._init_tokenizer()
-        thinking = self.run.params.rollout.enable_thinking
-        check_same_prompts(HFRenderer(self.tokenizer, thinking), HFRenderer.of(self.run.start, thinking).render)
+        params = self.run.params
+        shown = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
+        check_same_prompts(shown, HFRenderer.of(self.run.start, params.rollout.enable_thinking).render)
+        note = described(shape_of(shown), self.method.old_thoughts)
+        emit(self.work, Progress(phase="template", step=0, steps=params.train.steps, note=note))
 
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
@@ -128,8 +131,30 @@ class RolewiseTrainer(PPOTrainerSync):
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
 
+    def _balance_batch(self, batch: Any, *args: Any, **more: Any) -> Any:
+        engine = self.run.params.engine
+        batch = with_copies(
+            batch, tq, self.method.padding, ranks=engine.nodes * engine.gpus_per_node, seed=self.run.seed,
+            step=self.global_steps,
+        )  # fmt: skip
+        return super()._balance_batch(batch, *args, **more)
+
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         return dp_size  # one update a step: rows need only divide over the ranks
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict) -> Any:
+        """With the gap between these and the sampled ones; where no pass is made for them, the update sees it."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        correction = self.config.algorithm.get("rollout_correction") or {}
+        if not correction.get("bypass_mode", False):
+            names = ["response_mask", "old_log_probs", "rollout_log_probs"]
+            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+            mask, own, sampled = (torch.cat(data[name].unbind()) for name in names)
+            self._note_gap(gap_sums(own[mask.bool()], sampled[mask.bool()]))
+        return batch
+
+    def _note_gap(self, sums: dict[str, float]) -> None:
+        self.step_gap = gap_metrics(sums, self.run.params.train.max_logprob_gap)
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         data = tq.kv_batch_get(
@@ -139,13 +164,15 @@ class RolewiseTrainer(PPOTrainerSync):
         masks = [mask.numpy() for mask in data["response_mask"].unbind()]
         padding = [bool(tag.get("is_padding")) for tag in batch.tags]
         live = [not pad and not f["placeholder"] for f, pad in zip(fields, padding)]
-        episodes = self._episodes(fields, padding)
+        copied = [bool(tag.get("is_copy")) for tag in batch.tags]
+        episodes = self._episodes(fields, [pad or copy for pad, copy in zip(padding, copied)])
         rows, spans = rows_of_streams([json.loads(f["stream"]) for f in fields], masks, live)
         rows, found = self._advantages(rows, episodes)
         self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
+        self.step_metrics["train/copies"] = float(sum(copied))
         self.step_metrics["train/sequences"] = float(sum(alive and m.any() for alive, m in zip(live, masks)))
         metrics.update(self.step_metrics)
-        self._check_judge(episodes)
+        check_unscored(episodes, self.run.params.judge.max_unscored, self.global_steps)
         values = [torch.from_numpy(v).float() for v in token_advantages(rows, spans, masks, self.method)]
         nested = torch.nested.as_nested_tensor(values, layout=torch.jagged)
         output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
@@ -162,7 +189,11 @@ class RolewiseTrainer(PPOTrainerSync):
             seed=self.run.seed,
             step=step,
         )
-        rows = [replace(row, reward=reward) for row, reward in zip(rows, reward_R, strict=True)]
+        source = {e.id: self.tasks[e.task_id].source for e in episodes}
+        rows = [
+            replace(row, reward=reward, source=source[row.episode_id])
+            for row, reward in zip(rows, reward_R, strict=True)
+        ]
         if self.method.baseline != "shrinkage":
             return advantages(rows, self.method)
         means = read_means(self.work, step - 1)
@@ -199,18 +230,6 @@ class RolewiseTrainer(PPOTrainerSync):
         own = {} if success is None else {"train/rehearsed_success": success}
         return {**own, **collapse_metrics(episodes, played)}
 
-    def _check_judge(self, episodes: list[Episode]) -> None:
-        lost = [e for e in episodes if e.reward is None]
-        limit = self.run.params.judge.max_unscored
-        if len(lost) > limit * len(episodes):
-            why = max(
-                {e.unscored_reason or e.stop.value for e in lost},
-                key=lambda r: sum(r == (e.unscored_reason or e.stop.value) for e in lost),
-            )
-            raise TooManyUnscored(
-                f"step {self.global_steps}: {len(lost)} of {len(episodes)} episodes are unscored (most: {why}), more than judge.max_unscored = {limit:g}"
-            )
-
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         """One update on the whole batch. verl's means over rows count the rows that have a trained token, as
         `envace.learn.weights.verl_weights` does."""
@@ -233,7 +252,10 @@ class RolewiseTrainer(PPOTrainerSync):
         output = rename_dict(self.actor_rollout_wg.update_actor(batch)["metrics"], "actor/")
         output["perf/mfu/actor"] = output.pop("actor/mfu")
         output = reduce_metrics(output)
-        metrics.update(output, **seen_metrics(output))
+        metrics.update(output)
+        if (sums := seen_sums(output)).get("tokens"):  # the CPU engine's
+            metrics["actor/entropy"] = sums["entropy"] / sums["tokens"]
+            self._note_gap(sums)
         return batch
 
     # --- what is remembered ----------------------------------------------------------------------------
@@ -244,13 +266,18 @@ class RolewiseTrainer(PPOTrainerSync):
         self.ended = time.time()
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         own = {**verl_metrics(metrics), **step_seconds(timing_raw), "seconds/between": self.between}
-        found = {**self.step_metrics, **self.step_server, **own}
+        found = {**self.step_metrics, **self.step_server, **self.step_gap, **own}
         append(self.work / "metrics.jsonl", {"step": global_steps, **found})
         self._emit("step", global_steps, found)
+        self.step_gap = {}
         if global_steps >= self.total_training_steps:
             self._emit("done", global_steps)
 
     def _emit(self, phase: str, step: int, metrics: dict[str, float] | None = None) -> None:
         done, total = step - self.first_step + 1, self.total_training_steps
         eta = (time.time() - self.began) / done * (total - step) if phase == "step" and done > 0 else None
-        emit(self.work, Progress(phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta))
+        warning = gap_warning(metrics or {}, self.run.params.train.max_logprob_gap)
+        event = Progress(
+            phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta, warning=warning
+        )
+        emit(self.work, event)

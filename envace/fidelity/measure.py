@@ -115,7 +115,9 @@ def _shown(source: Any, context: Any) -> str:
     """Records, history and call as the prompt set writes them, before anything is cut; no tool schemas."""
     from envace.rollout.prompts import call_line, select_records
 
-    records = select_records(context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent)
+    records = select_records(
+        context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent
+    )
     prompt = source.prompt_set.rehearsal(context, records, show_thoughts=source.method.show_act_thoughts)
     lines = [line for name in ("records", "history", "reply") for line in prompt.lines.get(name, ())]
     return "\n".join([*lines, call_line(context.call)])

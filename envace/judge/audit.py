@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envace.judge.verdicts import Finding
-from envace.types import Answer
+from envace.types import Answer, Message
 
 
 def audited(seed: int, share: float, task_id: str, turn: int, content: bytes) -> bool:
@@ -21,6 +21,13 @@ def audited(seed: int, share: float, task_id: str, turn: int, content: bytes) ->
     head = f"{seed}\0{task_id}\0{turn}\0".encode("utf-8", "replace")
     digest = hashlib.sha256(head + content).digest()
     return int.from_bytes(digest[:7], "big") / 2**56 < share
+
+
+def said(messages: Sequence[Message]) -> bytes:
+    """What an audit is drawn by: who said what, in order."""
+    calls = ([(c.name, c.arguments) for c in m.calls] for m in messages)
+    parts = (f"{m.role}\0{m.turn}\0{m.thinking}\0{m.content}\0{c}" for m, c in zip(messages, calls))
+    return "\1".join(parts).encode("utf-8", "replace")
 
 
 @dataclass(slots=True)

@@ -22,9 +22,10 @@ GROUNDING = "tool.content"  # what a grounding item looks at: the responses, not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnScore:
-    """`TurnScore(reward=0.8, unscored=(), required_unmet=False)`."""
+    """`TurnScore(reward=0.8, passed=0.8, unscored=(), required_unmet=False)`."""
 
     reward: float | None  # weighted share of passed items; None when an item is unscored
+    passed: float  # the same with every unscored item taken for a no
     unscored: tuple[str, ...] = ()  # ids of the items without a usable verdict
     required_unmet: bool = False  # an item that the next turn builds on was answered no
 
@@ -43,7 +44,9 @@ def turn_reward(items: Sequence[Item], verdicts: Sequence[Verdict]) -> TurnScore
     unscored = tuple(i for i, answer in answers.items() if answer is Answer.UNSCORED)
     passed = math.fsum(item.weight for item in items if answers[item.id] is Answer.YES)
     unmet = any(item.required_for_next_turn and answers[item.id] is Answer.NO for item in items)
-    return TurnScore(reward=None if unscored else passed, unscored=unscored, required_unmet=unmet)
+    return TurnScore(
+        reward=None if unscored else passed, passed=passed, unscored=unscored, required_unmet=unmet
+    )
 
 
 def episode_reward(turn_rewards: Sequence[float], n_turns: int) -> float:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from envace.judge.asking import chat_body, fenced, step_body, steps_of
-from envace.judge.audit import Agreement, audited
+from envace.judge.audit import Agreement, audited, said
 from envace.judge.bill import Bill
 from envace.judge.cache import Appended, Cache, content_key
 from envace.judge.checklist import item_answer
@@ -51,12 +51,12 @@ class Ruling:
 class LLMJudge:
     """Asks OpenAI-compatible servers. Raises EnvironmentUnready at construction when its key is not set.
 
-    `backoff_s` is the mean of the first pause after a fault; each next one doubles, with random spread.
+    `mode` is the method's `judge_mode`; `Options` name their own. `backoff_s` is the mean of the first pause after a fault; each next one doubles, with random spread.
     `bill` and `agreement` hold what all turns so far have cost and what the audited ones showed.
     """
 
-    def __init__(self, params: JudgeParams | Options, *, backoff_s: float = 1.0):
-        self.options = params if isinstance(params, Options) else read_options(params)
+    def __init__(self, params: JudgeParams | Options, mode: str = "turn", *, backoff_s: float = 1.0):
+        self.options = params if isinstance(params, Options) else read_options(params, mode)
         self.options.key()
         self.client = Client(self.options, backoff_s)
         self.bill, self.audit_bill, self.agreement = Bill(), Bill(), Agreement()
@@ -170,9 +170,7 @@ class LLMJudge:
     ) -> list[Audit]:
         """Judge a turn of the sample the other way too, and count how far the two agree. Empty for other turns."""
         o, items = self.options, task.checklist[turn]
-        if not o.audit or not audited(
-            o.audit_seed, o.audit, task.id, turn, chat_body(o, items, turn, messages)
-        ):
+        if not o.audit or not audited(o.audit_seed, o.audit, task.id, turn, said(messages)):
             return []
         other_mode = "turn" if o.mode == "step_item" else "step_item"
         rulings = await self._judge(other_mode, items, turn, messages, self.audit_bill)

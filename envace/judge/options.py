@@ -30,7 +30,7 @@ class Options:
     timeout_s: float = 120.0  # of one request
     attempts: int = 5
     concurrency: int = 64  # requests in flight over all endpoints
-    mode: Literal["turn", "step_item"] = "turn"
+    mode: Literal["turn", "step_item"] = "turn"  # the method's `judge_mode`
     audit: float = 0.0  # share of turns judged in the other mode too
     audit_seed: int = 1
     cache: str = ""  # folder; empty keeps nothing
@@ -50,8 +50,8 @@ class Options:
         return value
 
 
-def read_options(params: JudgeParams) -> Options:
-    """Raises ParamsError for an address that cannot be used."""
+def read_options(params: JudgeParams, mode: str = "turn") -> Options:
+    """`mode` is the method's `judge_mode`. Raises ParamsError for an address that cannot be used."""
     return Options(
         endpoints=_endpoints(params.base_url, params.endpoints),
         model=params.model,
@@ -62,7 +62,7 @@ def read_options(params: JudgeParams) -> Options:
         timeout_s=params.timeout_s,
         attempts=params.attempts,
         concurrency=params.concurrency,
-        mode=params.mode,
+        mode=mode,
         audit=params.audit,
         audit_seed=params.audit_seed,
         cache=params.cache,

@@ -87,7 +87,7 @@ def field_counts(pairs: Iterable[Pair]) -> dict[str, Counter[str]]:
     """`{"get_order status": Counter({'"pending"': 3})}`: how often each value was reported for each field."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for call, content in pairs:
-        told = {canonical(value) for value in call.arguments.values()}
+        told = {canonical(value) for value in call.named.values()}
         for path, value in leaves(content):
             if value not in told:
                 counts[f"{call.name} {path}"][value] += 1

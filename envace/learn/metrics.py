@@ -5,9 +5,9 @@ Invariant: a row is one generation, in however few sequences rows are trained, a
 loss weight. A name has exactly one slash and MLflow-safe letters; a count that is absent is zero; a mean over
 nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
 
-train/...            episodes, reward, reward_std, full_reward (share), unscored (share), turns, untrained_rows,
+train/...            episodes, reward, reward_std, full_reward (share), unscored (share, `unscored: zero` too), turns, untrained_rows,
                      empty_generations, real_calls, tokens, seconds_episode; role groups (see advantage.py): groups, lone,
-                     constant, empty_groups, unscored_groups;
+                     constant, empty_groups, unscored_groups; sequences and, of them, copies (padding: duplicates);
                      trained_reward, trained_reward_std (what the rows were trained on, see rewards.py);
                      rehearsed_success (`rehearsed_success`)
 act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, tokens, response_tokens, prompt_tokens (of a
@@ -77,7 +77,7 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
         "train/tokens": sum(sum(row.loss_mask) for row in rows),
     }
     if episodes:
-        metrics["train/unscored"] = 1 - len(rewards) / len(episodes)
+        metrics["train/unscored"] = _mean(e.unscored for e in episodes)
         metrics["train/turns"] = _mean(len(e.turn_rewards) for e in episodes)
         metrics["train/seconds_episode"] = _mean(e.seconds for e in episodes)
     if rewards:

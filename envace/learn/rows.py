@@ -53,15 +53,20 @@ def _row(episode: Episode, generation: Generation, method: Method) -> Row:
         group_id=episode.group_id,
         episode_id=episode.id,
         turn=generation.turn,
-        reward=anchored(row_reward(credited, generation.text, method.empty_penalty), generation, method),
+        reward=anchored(row_reward(credited, generation, method), generation, method),
     )
 
 
-def row_reward(reward: float | None, text: str, empty_penalty: float) -> float | None:
-    """The credited reward, less the penalty on a row without visible text; unscored stays unscored."""
-    if reward is None or text.strip():
-        return reward
-    return reward - empty_penalty
+def row_reward(reward: float | None, generation: Generation, method: Method) -> float | None:
+    """The credited reward, less the penalties on a row without text and on one whose own generation failed.
+
+    A failure is the generation's alone: REHEARSE's broken response costs ACT's row nothing, nor the other way round.
+    Unscored stays unscored.
+    """
+    if reward is None:
+        return None
+    empty = 0.0 if generation.text.strip() else method.empty_penalty
+    return reward - empty - (method.blame_penalty if generation.failure is not None else 0.0)
 
 
 def anchored(reward: float | None, generation: Generation, method: Method) -> float | None:

@@ -6,9 +6,9 @@ Invariant: the state a step reads holds earlier steps only, so a row's baseline 
 group; the state after step n is a function of the rewards of steps 1 to n, so a run resumed from any checkpoint
 reads what the unbroken run read.
 
-A mean is kept for each role and observation source: ACT before a world and ACT before a rehearsal earn differently.
-The source is the one the method names, known before anything is played: a baseline that depended on what happened in
-an episode would be no baseline. Under `credit: reward_to_go` each turn has a mean of its own.
+A mean is kept for each role and data source (`Task.source`): a role earns differently on the tasks of another source,
+and a mean over both would be neither's. It is known before anything is played: a baseline that depended on what happened
+in an episode would be no baseline. Under `credit: reward_to_go` each turn has a mean of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import numpy as np
 from envace.method import Method
 from envace.types import Row
 
-Means = Mapping[str, float]  # "act/rehearse" -> mean reward; "act/rehearse/1" for a turn
+Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn
 
 
 def mean_key(row: Row, method: Method) -> str:
-    """Which mean a row belongs to: `act/rehearse`, or `act/rehearse/1` when turns are credited apart."""
+    """Which mean a row belongs to: `act/desk`, or `act/desk/1` when turns are credited apart."""
     turn = f"/{row.turn}" if method.credit == "reward_to_go" else ""
-    return f"{row.role.value}/{method.source}{turn}"
+    return f"{row.role.value}/{row.source}{turn}"
 
 
 def priors(rows: Sequence[Row], means: Means, method: Method) -> np.ndarray:

@@ -125,11 +125,16 @@ def rows_of_streams(
     """The rows of a batch without their ids, and where each lies, from the `record` of every stream.
 
     A row's loss mask is one 1 for each trained token. A stream that is not live (padding, a placeholder) stands as
-    one row without any. masks [S][tokens of the response].
+    one row without any. masks [S][tokens of the response]. Raises ValueError for a row that its mask does not cover:
+    tokens were lost on the way.
     """
     rows, spans = [], []
     for s, (record, mask, live) in enumerate(zip(records, masks, live_S, strict=True)):
         for start, tokens, turn, reward in record["segments"] if live else record["segments"][:1]:
+            if live and start + tokens > len(mask):
+                raise ValueError(
+                    f"a row of {record['episode']} ends at token {start + tokens}, but its sequence has {len(mask)}"
+                )
             trained = int(np.count_nonzero(mask[start : start + tokens])) if live else 0
             rows.append(Row(
                 prompt_ids=(), response_ids=(), loss_mask=(1,) * trained, logprobs=(), role=Role(record["role"]),

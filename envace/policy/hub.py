@@ -1,14 +1,18 @@
 """A model on the hub -> its files on this machine.
 
-Flows in: a hub id and a revision. Flows out: a folder in the hub's own cache.
+Flows in: a hub id and a revision. Flows out: a folder in the hub's own cache; the commit a branch stands at.
 Invariant: weights, configuration and tokenizer only, never code; what cannot be had is one sentence with the fix.
+
+`python -m envace.policy.hub resolve ID [ID ...]` prints rows for `bench.baselines`, each with the newest commit.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 from pathlib import Path
 
-from envace.errors import EnvironmentUnready
+from envace.errors import EnvironmentUnready, boundary
 
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]  # no code
 
@@ -28,3 +32,40 @@ def fetched(repo: str, revision: str) -> Path:
             f"{repo} at revision {revision[:12] or 'main'} could not be had from the hub ({type(e).__name__}): allow access "
             "to it, set HF_TOKEN where it needs one, or correct id and revision"
         ) from None
+
+
+def resolve(repo: str, branch: str = "main") -> str:
+    """The commit (40 hex digits) a hub model's branch or tag stands at now. Raises EnvironmentUnready."""
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    try:
+        found = (
+            HfApi(endpoint=os.environ.get("HF_ENDPOINT")).model_info(repo, revision=branch, timeout=30).sha
+        )
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as e:
+        raise EnvironmentUnready(
+            f"{repo} at {branch} could not be found on the hub ({type(e).__name__}): allow access to it, set HF_TOKEN "
+            "where it needs one, or correct the id"
+        ) from None
+    if not found:
+        raise EnvironmentUnready(f"the hub names no commit for {repo} at {branch}")
+    return found
+
+
+def main() -> None:
+    """Print hub models as rows of bench.baselines, pinned to the commit they stand at now."""
+    cli = argparse.ArgumentParser(prog="python -m envace.policy.hub", description=main.__doc__)
+    cli.add_argument("command", choices=["resolve"])
+    cli.add_argument("ids", nargs="+", metavar="ID", help="hub id, such as Qwen/Qwen3-8B")
+    cli.add_argument("--branch", default="main", help="branch or tag (default main)")
+    args = cli.parse_args()
+    for repo in args.ids:
+        name = repo.rpartition("/")[2].lower()
+        print(f'{name}: {{uri: {repo}, revision: "{resolve(repo, args.branch)}"}}', flush=True)
+
+
+if __name__ == "__main__":
+    with boundary("hub"):
+        main()

@@ -23,12 +23,13 @@ from typing import Any
 from envace.errors import UserError
 from envace.params import Params, load
 from envace.policy.card import read_card, write_card
-from envace.types import Generation, Role, Source, Task, replace
+from envace.types import FailureReason, Generation, Role, Source, Task, replace
 
 BUNDLED = Path(__file__).with_name("start")
 TASKS, TRIALS = 150, 2  # measured of each split
 FORMS_TASKS = 40  # privately rehearsed, evaluated and condensed
 RECORDED = "up_to_turn/recorded/exact"
+READ = (None, FailureReason.UNKNOWN_TOOL, FailureReason.SCHEMA_VIOLATION)  # the call was read
 
 
 async def measure(folder: Path, params: Params) -> dict[str, Any]:
@@ -68,9 +69,9 @@ async def _success(policy: Any, split: str, params: Params) -> dict[str, Any]:
 
 
 def _well_formed(generations: Sequence[Generation]) -> float:
-    """Share of the texts with a tool-call block that can be read."""
+    """Share of the texts with a tool-call block that can be read, whatever the validator then thinks of the call."""
     wrote = [g for g in generations if g.role is Role.ACT and "<tool_call>" in g.text]
-    return sum(g.failure is None for g in wrote) / len(wrote) if wrote else 0.0
+    return sum(g.failure in READ for g in wrote) / len(wrote) if wrote else 0.0
 
 
 async def _fidelity(policy: Any, params: Params) -> dict[str, Any]:

@@ -114,7 +114,7 @@ async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode
             printer.prefix()
         episode = await run_episode(
             task, policy=policy, source=make_source(task, method, policy, renderer, rollout), renderer=renderer,
-            judge=make_judge(params.judge), method=method, params=rollout, episode_id=f"{task.id}/{seed}",
+            judge=make_judge(params.judge, method.judge_mode), method=method, params=rollout, episode_id=f"{task.id}/{seed}",
             group_id=task.id, seed=seed, prompt_set=prompts, watch=None if args.json else printer.watch,
         )  # fmt: skip
     if not args.json:

@@ -10,9 +10,9 @@ them, refused ones included; a refused call is not asked). Every true answer is 
               (`envace.fidelity.agree.agreement`; 0 when it broke the contract), which earns its own row
               `anchor_weight` times as much (`envace.learn.rows.anchored`).
 
-The true source is the task's executable world, else its records; where those do not hold the call, it is rehearsed as
-any other and counted under `anchor/missed`. A world knows the anchored calls only: it answers from the state in which
-those, in call order, have left it.
+The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records; where those
+do not hold the call, it is rehearsed as any other and counted under `anchor/missed`. A world or a server knows the
+anchored calls only: it answers from the state in which those, in call order, have left it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from envace.method import Method
 from envace.rollout.context import Answer, CallContext, ObservationSource
@@ -34,7 +35,7 @@ class AnchoredSource:
     def __init__(self, source: ObservationSource, truth: ObservationSource, method: Method):
         self.name, self.source, self.truth = source.name, source, truth
         self.every, self.mode = method.anchor_every, MODES[method.anchor_mode]
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = getattr(source, "counters", Counter())  # with what it cut off prompts
         self._one_at_a_time = (
             asyncio.Lock()
         )  # first come, first served: calls of a message reach the world in order
@@ -43,15 +44,25 @@ class AnchoredSource:
         true = await self._ask(ctx) if ctx.number % self.every == 0 else None
         return await self.source.answer(ctx) if true is None else await self.mode(self.source, ctx, true)
 
+    async def aclose(self) -> None:
+        """Both are closed, whatever the first of them does."""
+        async with AsyncExitStack() as stack:
+            for source in (self.source, self.truth):
+                if aclose := getattr(source, "aclose", None):
+                    stack.push_async_callback(aclose)
+
     async def _ask(self, ctx: CallContext) -> Observation | None:
-        """The true response; None when nobody knows it."""
+        """The true response; None when nobody knows it, or no true source takes such arguments."""
+        if not isinstance(ctx.call.arguments, dict):
+            self.counters["anchor/missed"] += 1
+            return None
         async with self._one_at_a_time:
             true, _ = await self.truth.answer(ctx)
         if true.failure is FailureReason.NO_RECORD:
             self.counters["anchor/missed"] += 1
             return None
         self.counters["anchor/asked"] += 1
-        if true.source is Source.RECORDED:  # a world enters its own
+        if true.source is Source.RECORDED:  # a world and a server enter their own
             ctx.ledger.append(ctx.call)
         return true
 

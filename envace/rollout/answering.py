@@ -2,7 +2,8 @@
 
 Flows in: the calls of one ACT message. Flows out: one observation a call in the transcript, in call order.
 Invariant: a call that breaks its schema reaches no source (`validation: deterministic`); whatever a source raises
-ends the episode as SOURCE_FAILED.
+ends the episode as SOURCE_FAILED. The generation that failed carries the blame: ACT's for a call that is refused
+before anyone is asked, REHEARSE's for a response that breaks the contract, nobody's for a call the world refuses.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any
 
 from envace.chat.calls import ParsedReply
 from envace.chat.text import dumps, sanitise
-from envace.chat.validate import validate_call
-from envace.rollout.budget import calls_exhausted, seeded
+from envace.chat.validate import Refusal, validate_call
+from envace.rollout.budget import calls_exhausted, micro_left, seeded
 from envace.rollout.context import Answer, CallContext
 from envace.rollout.halt import Halt, halting
 from envace.rollout.state import State
 from envace.types import FailureReason, Message, Observation, Role, Source, StopReason, ToolCall
+
+MODELS = (Source.REHEARSAL, Source.SIMULATOR)
 
 
 async def answer_all(state: State, reply: ParsedReply, text: str) -> None:
@@ -30,15 +33,22 @@ async def answer_all(state: State, reply: ParsedReply, text: str) -> None:
         raise Halt(stop, f"{done} calls, {len(reply.calls)} more asked")
     state.counters["calls"] += len(reply.calls)
     contexts = [_context(state, call, i, done + i + 1, history, text) for i, call in enumerate(reply.calls)]
+    contexts = contexts[: _answerable(state, len(contexts))]
     if getattr(state.source, "parallel", False):
         answers = await _together([_answer(state, ctx) for ctx in contexts])
     else:
         answers = [await _answer(state, ctx) for ctx in contexts]
     for call, (observation, generation) in zip(reply.calls, answers):
+        if observation.source is Source.VALIDATOR and observation.failure is not None:
+            state.blame(observation.failure)
         if generation is not None:
             state.record(generation)
         state.observe(call.name, observation)
     _check_errors(state, [observation for observation, _ in answers])
+    if len(answers) < len(reply.calls):
+        raise Halt(
+            StopReason.STEP_BUDGET, f"{state.micro_steps} generations, {len(reply.calls)} calls at once"
+        )
 
 
 def refuse_message(state: State, reply: ParsedReply, failure: FailureReason) -> None:
@@ -72,15 +82,30 @@ def _context(
     )  # fmt: skip
 
 
+def _answerable(state: State, calls: int) -> int:
+    """How many calls of a message the micro-step limit lets the policy rehearse."""
+    if state.source.name is not Source.REHEARSAL:
+        return calls
+    return int(min(calls, micro_left(state.method, state.micro_steps)))
+
+
 async def _answer(state: State, ctx: CallContext) -> Answer:
     with halting(StopReason.SOURCE_FAILED):
-        if state.method.validation == "deterministic":
-            failure, detail = validate_call(ctx.call, state.task.tools)
-            if failure is not None:
-                return _refusal(failure, detail), None
+        failure, detail = _invalid(state, ctx.call)
+        if failure is not None:
+            return _refusal(failure, detail), None
         observation, generation = await state.source.answer(ctx)
         dumps(observation.content)  # a world that returns no JSON has failed
         return observation, generation
+
+
+def _invalid(state: State, call: ToolCall) -> Refusal:
+    """Why a call is refused before anyone is asked. Only a model can be asked about arguments without names."""
+    if state.method.validation == "deterministic":
+        return validate_call(call, state.task.tools)
+    if not isinstance(call.arguments, dict) and state.source.name not in MODELS:
+        return FailureReason.NO_ARGUMENTS, "arguments must be an object"
+    return None, ""
 
 
 def _check_errors(state: State, observations: Sequence[Observation]) -> None:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-from envace.chat.calls import ParsedReply, parse_assistant
+from envace.chat.calls import ParsedReply
+from envace.chat.published import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise, split_thinking
 from envace.judge.base import Judge
 from envace.method import Method
 from envace.params import RolloutParams
 from envace.rollout.answering import answer_all, close, refuse_message
-from envace.rollout.budget import calls_exhausted, exhausted, room, seeded
+from envace.rollout.budget import act_room, calls_exhausted, exhausted, seeded
 from envace.rollout.context import ObservationSource
 from envace.rollout.halt import Halt
 from envace.rollout.judging import judge_turn, judge_unfinished, score
@@ -39,7 +40,6 @@ from envace.types import (
     Sampling,
     StopReason,
     Task,
-    replace,
 )
 
 
@@ -70,7 +70,7 @@ async def run_episode(
     )
     state = State(
         task, policy, source, renderer, judge, method, params, episode_id, seed, sampling, watch,
-        head=_head(task, prompt_set, memory), messages=list(task.prefix),
+        head=_head(prompt_set, method, memory), messages=list(task.prefix),
     )  # fmt: skip
     began = time.monotonic()
     try:
@@ -141,7 +141,7 @@ async def _step(state: State) -> bool:
 
 def _check_caps(state: State, at_turn_end: bool) -> None:
     steps, calls = state.counters["act"], state.counters["calls"]
-    if stop := exhausted(state.method, state.params, steps, at_turn_end):
+    if stop := exhausted(state.method, state.params, steps, state.micro_steps, at_turn_end):
         raise Halt(stop, f"{steps} ACT generations")
     if at_turn_end and (stop := calls_exhausted(state.method, state.params, calls, 0, True)):
         raise Halt(stop, f"{calls} calls")
@@ -150,7 +150,7 @@ def _check_caps(state: State, at_turn_end: bool) -> None:
 async def _act(state: State) -> Completion:
     view, ids = state.prompt()
     context = getattr(state.policy, "context", None)
-    budget = room(len(ids), state.sampling.max_tokens, state.params, context)
+    budget = act_room(state.method, len(ids), state.sampling.max_tokens, state.params, context)
     if budget is None:
         raise Halt(StopReason.CONTEXT_BUDGET, f"prompt of {len(ids)} tokens")
     step = state.counters["act"]
@@ -165,21 +165,22 @@ async def _act(state: State) -> Completion:
     state.record(Generation(
         role=Role.ACT, turn=state.turn, step=step, prompt_ids=ids, output_ids=completion.output_ids,
         logprobs=completion.logprobs, text=sanitise(completion.text), sampling=sampling,
-        finish=completion.finish, weight_version=completion.weight_version,
+        finish=completion.finish, weight_version=completion.weight_version, seconds=completion.seconds,
     ))  # fmt: skip
     return completion
 
 
 def _read(state: State, completion: Completion) -> tuple[ParsedReply, FailureReason | None]:
     """Parse the newest ACT generation and stamp its failure on it."""
-    reply = parse_assistant(completion.text, thought_calls=state.method.thought_calls)
+    read = GRAMMARS[state.method.grammar].reply
+    reply = read(completion.text, thought_calls=state.method.thought_calls)
     if len(reply.calls) > state.params.max_parallel and state.method.turn_caps == "always":
         reply = _too_many(reply, completion.text, state.params.max_parallel)
     failure = reply.failure
     if completion.finish is FinishReason.LENGTH and failure is not FailureReason.EMPTY_OUTPUT:
         failure = FailureReason.TRUNCATED
     if failure is not None:
-        state.generations[-1] = replace(state.generations[-1], failure=failure)
+        state.blame(failure)
     return reply, failure
 
 
@@ -190,7 +191,8 @@ def _too_many(reply: ParsedReply, text: str, limit: int) -> ParsedReply:
     return ParsedReply(reply.thinking, visible, (), FailureReason.TOO_MANY_CALLS, detail)
 
 
-def _head(task: Task, prompt_set: PromptSet, memory: Memory | None) -> str:
+def _head(prompt_set: PromptSet, method: Method, memory: Memory | None) -> str:
     """System text on top of the task's own: the prompt set's, then the memory's one block."""
-    parts = [prompt_set.act_system(task), prompt_set.memory_block(memory) if memory and memory.text else None]
+    parts = [prompt_set.act_system() if method.act_text == "set" else None]
+    parts += [prompt_set.memory_block(memory) if memory and memory.text else None]
     return "\n\n".join(p for p in parts if p)

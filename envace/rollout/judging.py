@@ -1,7 +1,8 @@
 """The end of a turn: its verdicts, what it is worth, and the episode's reward.
 
 Flows in: the transcript of a turn. Flows out: verdicts and a turn reward, or an episode that is unscored by name.
-Invariant: a missing verdict is never a score, and the time a judge takes is not the episode's.
+Invariant: a missing verdict is never a score unless the method says so (`unscored: zero`), and then the episode still
+names what it lacks; the time a judge takes is not the episode's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from envace.types import StopReason
 
 
 async def judge_turn(state: State) -> bool:
-    """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED)."""
+    """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED) for an item nobody
+    could judge; under `unscored: zero` the turn has then been worth its other items."""
     state.turn_open = False
     items = state.task.checklist[state.turn] if state.turn < len(state.task.checklist) else ()
     if not items:
@@ -29,6 +31,8 @@ async def judge_turn(state: State) -> bool:
         state.watch(verdict)
     score = turn_reward(items, verdicts)
     if score.reward is None:
+        if state.method.unscored == "zero" and verdicts:
+            state.turn_rewards.append(score.passed)
         why = {v.reason for v in verdicts if v.item_id in score.unscored and v.reason}
         detail = f"{', '.join(score.unscored)}: {', '.join(sorted(why)) or 'no verdict'}"
         raise Halt(StopReason.JUDGE_FAILED, detail)
@@ -47,13 +51,14 @@ async def judge_unfinished(state: State, stopped: Halt) -> None:
 
 
 def score(state: State, halt: Halt) -> tuple[float | None, str | None]:
-    """(reward, why it is unscored). The method decides whether an unscored episode is worth 0 or nothing."""
+    """(reward, why it is unscored). An unscored episode has no reward, or under `unscored: zero` that of what was
+    judged: the open turn counts 0 and a failed item was a no."""
     reason = state.unscored
     if halt.stop in FAILED:
         reason = f"{halt.stop.value}: {halt.detail}" if halt.detail else halt.stop.value
-    if reason:
-        return (0.0 if state.method.unscored == "zero" else None), reason
-    return episode_reward(state.turn_rewards, state.n_turns), None
+    if reason and state.method.unscored == "exclude":
+        return None, reason
+    return episode_reward(state.turn_rewards, state.n_turns), reason or None
 
 
 def _something_to_judge(state: State) -> bool:

@@ -8,6 +8,7 @@ Invariant: `ask` checks a completion before anyone uses it; one that is unusable
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +16,7 @@ from typing import Protocol
 from envace.chat.renderer import ByteRenderer, Renderer
 from envace.chat.text import sanitise
 from envace.rollout.halt import Halt, halting
-from envace.types import JSON, FinishReason, Message, Role, Sampling, StopReason, ToolCall
+from envace.types import JSON, FinishReason, Message, Role, Sampling, StopReason, ToolCall, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Completion:
     logprobs: tuple[float, ...] = ()  # [len(output_ids)] or empty
     finish: FinishReason
     weight_version: int | None = None
+    seconds: float | None = None  # entered by `ask`
 
 
 class Policy(Protocol):
@@ -53,9 +55,11 @@ class Policy(Protocol):
 async def ask(
     policy: Policy, request: GenerationRequest, stop: StopReason = StopReason.POLICY_FAILED
 ) -> Completion:
-    """One generation. Raises Halt(stop) when the policy raises or returns nothing usable."""
+    """One generation, and how long it took. Raises Halt(stop) when the policy raises or returns nothing usable."""
+    began = time.monotonic()
     with halting(stop):
         completion = await policy.generate(request)
+        completion = replace(completion, seconds=time.monotonic() - began)
     if completion.finish is FinishReason.ABORT:
         raise Halt(stop, "the server gave up on the generation")
     if completion.logprobs and len(completion.logprobs) != len(completion.output_ids):

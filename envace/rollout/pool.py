@@ -131,7 +131,7 @@ def account(episodes: Iterable[Episode]) -> dict[str, int]:
     for episode in episodes:
         total["episodes"] += 1
         total[outcome(episode.stop)] += 1
-        total["unscored"] += episode.reward is None
+        total["unscored"] += episode.unscored
         total[f"stop/{episode.stop.value}"] += 1
         total.update(episode.counters)
     return dict(total)

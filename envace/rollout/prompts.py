@@ -98,8 +98,8 @@ class PromptSet:
     texts: Mapping[str, str] = field(repr=False)
     settings: Settings = Settings()
 
-    def act_system(self, task: Task) -> str | None:
-        """Text put on top of the task's own system message; None in the sets that come with the project."""
+    def act_system(self) -> str | None:
+        """Text put on top of the task's own system message; `compact` has none."""
         return self.texts.get("act") or None
 
     def memory_block(self, memory: Memory) -> str:
@@ -168,7 +168,7 @@ class PromptSet:
 
 @lru_cache(maxsize=16)
 def load_prompt_set(name: str) -> PromptSet:
-    """A set by its name under envace/prompts, or by the path of a user's own folder. Raises DataError."""
+    """A set by its name under envace/prompts, or by the path of a folder. Raises DataError."""
     folder = ROOT / name if (ROOT / name).is_dir() else Path(name)
     texts, digest = {}, hashlib.sha256()
     for path in sorted(folder.glob("*.txt")):
@@ -204,6 +204,16 @@ def _check_template(name: str, stem: str, text: str) -> None:
         raise DataError(f"{where} must hold $body once and no other $ (write $$ for one)")
 
 
+def with_head(messages: Sequence[Message], head: str) -> tuple[Message, ...]:
+    """A chat as ACT sees it: extra system text, if any, goes into the first system message."""
+    if not head:
+        return tuple(messages)
+    if messages and messages[0].role == "system":
+        first = replace(messages[0], content=f"{messages[0].content}\n\n{head}")
+        return (first, *messages[1:])
+    return (Message(role="system", content=head), *messages)
+
+
 def matches(record: Record, call: ToolCall) -> bool:
     """Same tool and equal arguments, whatever their order."""
     return record.call.name == call.name and canonical(record.call.arguments) == canonical(call.arguments)
@@ -213,8 +223,8 @@ def nearness(record: Record, call: ToolCall) -> int:
     """0 when a record has nothing to do with a call; a match is above everything else."""
     if matches(record, call):
         return 1_000_000
-    wanted = {canonical(v) for v in call.arguments.values()}
-    shared = sum(canonical(v) in wanted for v in record.call.arguments.values())
+    wanted = {canonical(v) for v in call.named.values()}
+    shared = sum(canonical(v) in wanted for v in record.call.named.values())
     return 2 * (record.call.name == call.name) + shared
 
 

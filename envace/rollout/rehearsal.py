@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from envace.chat.contract import parse_result
+from envace.chat.published import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise
 from envace.method import Method
@@ -122,7 +122,7 @@ class RehearsalSource:
         return best
 
     def _read(self, completion: Completion) -> Observation:
-        parsed = parse_result(completion.text)
+        parsed = GRAMMARS[self.method.grammar].result(completion.text)
         if parsed.failure is None:
             return Observation(content=parsed.value, source=self.name, error=parsed.error)
         cut = completion.finish is FinishReason.LENGTH
@@ -143,4 +143,5 @@ def _generation(
         role=Role.REHEARSE, turn=ctx.turn, step=ctx.step, call_index=ctx.call_index, prompt_ids=prompt_ids,
         output_ids=completion.output_ids, logprobs=completion.logprobs, text=sanitise(completion.text),
         sampling=sampling, finish=completion.finish, weight_version=completion.weight_version, failure=failure,
+        seconds=completion.seconds,
     )  # fmt: skip

@@ -84,8 +84,14 @@ def make_source(
         return source
     from envace.rollout.anchor import AnchoredSource
 
-    truth = EnvironmentSource(make_world(task)) if task.world else RecordedSource(task)
-    return AnchoredSource(source, truth, method)
+    return AnchoredSource(source, _truth(task, params), method)
+
+
+def _truth(task: Task, params: RolloutParams) -> ObservationSource:
+    """Whom anchors ask: the task's executable world, else the MCP server where one is named, else the task's records."""
+    if task.world:
+        return EnvironmentSource(make_world(task))
+    return _mcp_server(task, params) if params.mcp.url else RecordedSource(task)
 
 
 def _rehearse(
@@ -111,7 +117,11 @@ def _environment(task: Task, *_: object) -> ObservationSource:
 def _mcp(
     task: Task, method: Method, policy: Policy, renderer: Renderer, params: RolloutParams
 ) -> ObservationSource:
-    from envace.rollout.mcp_source import McpSource
+    return _mcp_server(task, params)
+
+
+def _mcp_server(task: Task, params: RolloutParams) -> ObservationSource:
+    from envace.rollout.mcp_source import McpSource  # brings its SDK
 
     return McpSource(task, params.mcp)
 

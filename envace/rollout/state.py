@@ -24,10 +24,13 @@ from envace.method import Method
 from envace.params import RolloutParams
 from envace.rollout.context import ObservationSource
 from envace.rollout.policy import Policy
+from envace.rollout.prompts import with_head
 from envace.types import (
+    FailureReason,
     Generation,
     Message,
     Observation,
+    Role,
     Sampling,
     StopReason,
     Task,
@@ -76,26 +79,26 @@ class State:
     def n_turns(self) -> int:
         return len(self.task.checklist) or self.task.n_turns
 
+    @property
+    def micro_steps(self) -> int:
+        """Generations of either role so far."""
+        return self.counters["act"] + self.counters["rehearse"]
+
     # --- what ACT is shown --------------------------------------------------------------------------------
 
     def prompt(self) -> tuple[tuple[Message, ...], tuple[int, ...]]:
         """The chat and the ids of ACT's next prompt."""
         view = self._view()
         if self.log is None:
-            self.log = TokenLog.open(self.renderer, view, self.task.tools)
+            keep = self.method.old_thoughts == "keep"
+            self.log = TokenLog.open(self.renderer, view, self.task.tools, keep_thoughts=keep)
         elif new := self.messages[self.logged :]:
             self.log.add_user(new[0]) if new[0].role == "user" else self.log.add_results(new)
         self.logged = len(self.messages)
         return view, self.log.prompt_ids()
 
     def _view(self) -> tuple[Message, ...]:
-        """The transcript as ACT sees it: the extra system text, if any, goes into the first system message."""
-        if not self.head:
-            return tuple(self.messages)
-        if self.messages and self.messages[0].role == "system":
-            first = replace(self.messages[0], content=f"{self.messages[0].content}\n\n{self.head}")
-            return (first, *self.messages[1:])
-        return (Message(role="system", content=self.head), *self.messages)
+        return with_head(self.messages, self.head)
 
     # --- entries ------------------------------------------------------------------------------------------
 
@@ -104,6 +107,12 @@ class State:
         self.counters[generation.role.value] += 1
         self.counters[f"tokens_{generation.role.value}"] += len(generation.output_ids)
         self.counters[f"prompt_{generation.role.value}"] += len(generation.prompt_ids)
+
+    def blame(self, failure: FailureReason) -> None:
+        """The newest ACT generation failed. Its first failure stands: what comes of it later is no new one."""
+        at = max(i for i, g in enumerate(self.generations) if g.role is Role.ACT)
+        if self.generations[at].failure is None:
+            self.generations[at] = replace(self.generations[at], failure=failure)
 
     def say(self, message: Message) -> None:
         self.messages.append(message)

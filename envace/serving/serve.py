@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,17 @@ TRIES = 3  # another process may take the free port before the server does
 Device = Literal["cpu", "gpu"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vllm:
+    """How weights are served on a GPU: beside which interpreter vLLM lies, on how much, with which parsers."""
+
+    python: str = ""  # of the environment that holds it; empty looks beside this one, then on PATH
+    tensor_parallel: int = 1  # GPUs
+    gpu_memory: float = 0.9  # share of each
+    tool_parser: str = "hermes"
+    reasoning_parser: str = "qwen3"  # where the model thinks
+
+
 @contextmanager
 def serve(
     folder: Path | str,
@@ -47,13 +59,13 @@ def serve(
     concurrency: int = 16,
     log: Path | None = None,
     deadline_s: float = 1200.0,
-    extra: Sequence[str] = (),
+    vllm: Vllm = Vllm(),
 ) -> Iterator[Endpoint]:
     """Serve `folder` on a free loopback port under `name` and `aliases` (names that harnesses wire in).
 
     folder: of weights, or a hub id whose files at `revision` are fetched where they are not here; context: tokens of
     prompt and reply, 0 for what the model holds; thinking: where a request does not say; concurrency: sequences
-    written together on CPU; extra: more arguments for vLLM; log: `.state/logs/serve-<name>.log` by default. Raises
+    written together on CPU; vllm: on a GPU; log: `.state/logs/serve-<name>.log` by default. Raises
     EnvironmentUnready for a model or program that is missing, StageFailed with the log for a server that does not
     come up.
     """
@@ -73,7 +85,7 @@ def serve(
     holds = json.loads(config.read_text()).get("max_position_embeddings") or 32768
     for attempt in range(1, TRIES + 1):
         port = free_port()
-        argv = command(folder, device, port, [name, *aliases], context, thinking, concurrency, extra)
+        argv = command(folder, device, port, [name, *aliases], context, thinking, concurrency, vllm)
         began = log.stat().st_size if log.exists() else 0
         endpoint = Endpoint(
             base_url=f"http://{HOST}:{port}/v1", model=name, context=min(context or holds, holds)
@@ -87,7 +99,7 @@ def serve(
 
 def command(
     folder: Path, device: Device, port: int, names: Sequence[str], context: int = 0, thinking: bool = False,
-    concurrency: int = 16, extra: Sequence[str] = (),
+    concurrency: int = 16, vllm: Vllm = Vllm(),
 ) -> list[str]:  # fmt: skip
     """The server's command line. Raises EnvironmentUnready where there is no vLLM for "gpu"."""
     if device == "cpu":
@@ -103,19 +115,39 @@ def command(
         ]
         own += ["--concurrency", str(concurrency), "--context", str(context)]
         return [*own, "--thinking"] if thinking else own
-    beside = Path(sys.executable).with_name("vllm")
-    vllm = str(beside) if beside.is_file() else shutil.which("vllm")
-    if not vllm:
-        raise EnvironmentUnready(
-            "vllm is not installed here, which serves checkpoints on a GPU: install the GPU lock, serve on cpu, or "
-            "name an endpoint that is served elsewhere"
-        )
-    argv = [vllm, "serve", str(folder), "--served-model-name", *names, "--host", HOST, "--port", str(port)]
-    argv += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    argv = [
+        _program(vllm.python),
+        "serve",
+        str(folder),
+        "--served-model-name",
+        *names,
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+    ]
+    argv += ["--enable-auto-tool-choice", "--tool-call-parser", vllm.tool_parser]
+    argv += [
+        "--tensor-parallel-size",
+        str(vllm.tensor_parallel),
+        "--gpu-memory-utilization",
+        f"{vllm.gpu_memory:g}",
+    ]
     argv += ["--default-chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
-    argv += ["--reasoning-parser", "qwen3"] if thinking else []
-    argv += ["--max-model-len", str(context)] if context else []
-    return [*argv, *extra]
+    argv += ["--reasoning-parser", vllm.reasoning_parser] if thinking and vllm.reasoning_parser else []
+    return [*argv, "--max-model-len", str(context)] if context else argv
+
+
+def _program(python: str) -> str:
+    """The vLLM beside the trainer's interpreter, beside ours, or on PATH. Raises EnvironmentUnready."""
+    beside = [Path(p).expanduser().with_name("vllm") for p in (python, sys.executable) if p]
+    found = next((str(p) for p in beside if p.is_file()), None) or shutil.which("vllm")
+    if not found:
+        raise EnvironmentUnready(
+            f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: install the "
+            "GPU lock and name its interpreter in engine.python, serve on cpu, or name an endpoint that is served elsewhere"
+        )
+    return found
 
 
 def free_port() -> int:

@@ -2,8 +2,9 @@
 
 Flows in: OpenAI requests on loopback. Flows out: replies of the project's own generator (`envace.policy`), rendered
 with the folder's chat template.
-Invariant: only 127.0.0.1 is listened on. A seeded request is answered alike whoever else asks at the time. What
-does not fit into the context is refused with status 400, never cut. No text of a request or reply is logged.
+Invariant: only 127.0.0.1 is listened on. A seeded request is answered alike whoever else asks at the time. A prompt
+that leaves no room in the context is refused with status 400, never cut; one that leaves less than was asked for gets
+the room there is. No text of a request or reply is logged.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Server:
                 web.get("/v1/models", self.models),
                 web.post("/v1/chat/completions", self.chat),
                 web.post("/v1/completions", self.text),
+                web.post("/tokenize", self.tokenize),
             ]
         )
         return app
@@ -62,8 +64,7 @@ class Server:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         asked = read_chat(await _body(request), self.defaults)
-        renderer = self.renderers[self.thinking if asked.thinking is None else bool(asked.thinking)]
-        written = await self._write(asked, renderer.render(asked.messages, asked.tools))
+        written = await self._write(asked, self._prompt(asked))
         whole = reply.chat_completion(written, asked.model, tools=bool(asked.tools), one_call=asked.one_call)
         return await _send(request, whole, asked)
 
@@ -71,6 +72,17 @@ class Server:
         asked = read_text(await _body(request), self.defaults)
         written = await self._write(asked, self._ids(asked))
         return await _send(request, reply.completion(written, asked.model), asked)
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        """The ids that the same messages and tools become as a chat, in the form of vLLM's address of that name."""
+        asked = read_chat(await _body(request), self.defaults)
+        self._known(asked)
+        ids = list(self._prompt(asked))
+        return web.json_response({"count": len(ids), "max_model_len": self.context or None, "tokens": ids})
+
+    def _prompt(self, asked: Chat) -> Sequence[int]:
+        renderer = self.renderers[self.thinking if asked.thinking is None else bool(asked.thinking)]
+        return renderer.render(asked.messages, asked.tools)
 
     def _ids(self, asked: Text) -> Sequence[int]:
         tokenizer = self.policy.renderer.tokenizer
@@ -81,9 +93,7 @@ class Server:
         return asked.prompt
 
     async def _write(self, asked: Common, ids: Sequence[int]) -> reply.Written:
-        if asked.model not in self.names:
-            known = ", ".join(self.names)
-            raise Refused(f"the model {asked.model!r} is not served here; {known} is", 404, "NotFoundError")
+        self._known(asked)
         began = time.monotonic()
         sampling = replace(asked.sampling, max_tokens=self._room(len(ids), asked.max_tokens))
         result = await self.policy.batcher.submit(Job(prompt_ids=tuple(ids), sampling=sampling))
@@ -98,15 +108,23 @@ class Server:
             tokens=len(result.output_ids),
         )
 
+    def _known(self, asked: Common) -> None:
+        if asked.model not in self.names:
+            known = ", ".join(self.names)
+            raise Refused(f"the model {asked.model!r} is not served here; {known} is", 404, "NotFoundError")
+
     def _room(self, prompt: int, wanted: int | None) -> int:
-        """Tokens that may be written. Raises Refused as vLLM does, in the words that clients look for."""
+        """Tokens that may be written: what was asked for, or the room that the prompt leaves if that is less.
+
+        Raises Refused for a prompt that leaves none, in the words that clients look for.
+        """
         room = self.context - prompt if self.context else wanted or self.defaults.max_tokens
-        if room < (wanted or 1):
+        if room < 1:
             raise Refused(
-                f"This model's maximum context length is {self.context} tokens. The prompt holds {prompt} and "
-                f"{wanted or 1} more were asked for: shorten the messages or ask for fewer."
+                f"This model's maximum context length is {self.context} tokens. The prompt holds {prompt}: "
+                "shorten the messages."
             )
-        return wanted or room
+        return min(wanted or room, room)
 
 
 def _defaults(config: Any) -> Sampling:

@@ -36,6 +36,7 @@ class Piece:
     attributes: dict[str, Any] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)  # (name, detail)
     seconds: float | None = None  # recorded; None shares what is left
+    beside: bool = False  # begins with the piece before it: calls of one message rehearsed at the same time
     tokens: int = 0
     turn: int | None = None  # of a JUDGE
 
@@ -108,9 +109,9 @@ def _answer(
     """Who answered a call; and before it what REHEARSE wrote, where a true source then answered in its place."""
     name = message.name or (call.name if call else "")
     if g and seen.source is not Source.REHEARSAL:
-        yield _generated(
-            Piece(name=f"REHEARSE {name}", kind=TOOL, inputs=_arguments(call), outputs=g.text), g
-        )
+        wrote = Piece(name=f"REHEARSE {name}", kind=TOOL, inputs=_arguments(call), outputs=g.text)
+        wrote.beside = g.call_index > 0
+        yield _generated(wrote, g)
         g = None
     piece = Piece(
         name=f"{WHO.get(seen.source, seen.source.value)} {name}".rstrip(), kind=TOOL,
@@ -119,6 +120,7 @@ def _answer(
     )  # fmt: skip
     if g:
         piece = _generated(piece, g)
+        piece.beside = g.call_index > 0
     if seen.failure:
         piece.failures = [(seen.failure.value, "")]
     yield piece
@@ -135,7 +137,7 @@ def _unsaid(g: Generation) -> Piece:
 
 def _generated(piece: Piece, g: Generation) -> Piece:
     """With the generation's counts, and its words where they could not be read."""
-    piece.tokens = len(g.output_ids)
+    piece.tokens, piece.seconds = len(g.output_ids), g.seconds
     piece.attributes |= {
         "step": g.step, "call_index": g.call_index, "tokens_out": len(g.output_ids), "finish": g.finish.value,
         "weight_version": g.weight_version, "temperature": g.sampling.temperature, "seed": g.sampling.seed,

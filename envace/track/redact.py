@@ -1,21 +1,21 @@
 """Secrets out of whatever leaves the process.
 
 Flows in: text and JSON data bound for logs, MLflow or a report. Flows out: the same with secrets replaced.
-Invariant: the value of every variable named by a `key_env` parameter, plain or inside JSON text, and everything
-that looks like an authorization header, a key or a password in an address, is replaced whole; the names stay
-readable.
+Invariant: the value of every variable named by a `key_env` parameter, in every form of `forms`, and everything that
+looks like an authorization header, a key or a password in an address, is replaced whole; the names stay readable.
+What one redactor of a process was told is known to all that are made after it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-MARK = "[redacted]"
-SHORTEST = 4  # a shorter value would blank out ordinary words
+from envace.track.forms import MARK, Finder, address_secrets
+
 ALWAYS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -23,6 +23,7 @@ ALWAYS = (
     "MLFLOW_TRACKING_TOKEN",
     "PREFECT_API_KEY",
     "HF_TOKEN",
+    "SERPAPI_API_KEY",
 )
 SECRET_KEY = re.compile(
     r"^(authorization|proxy-authorization|x-api-key|api[_-]?key|access[_-]?token|password|passwd|secret)$",
@@ -42,6 +43,10 @@ LOOKS_SECRET = [
         ),
         r"\1\2" + MARK,
     ),
+    (
+        re.compile(r"(?i)([?&][\w.\-]*(?:key|token|secret|signature|sig|passwd|auth)=)[^\s\"'&#]{4,}"),
+        r"\1" + MARK,
+    ),
     (re.compile(r"\b(?:sk|pk|hf|ghp|glpat)[-_][A-Za-z0-9_\-]{16,}"), MARK),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.\-]*://)[^/\s:@]+:[^/\s@]+@"), r"\1" + MARK + "@"),
 ]
@@ -60,25 +65,37 @@ def key_variables(data: Any) -> Iterator[str]:
             yield from key_variables(value)
 
 
-def _as_json(value: str) -> Iterator[str]:
-    """A value as it stands inside JSON text, and in that with the escape prompts use."""
-    for ascii_only in (True, False):
-        inside = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        yield from (inside, inside.replace("<", "\\u003c"))
+def secrets_in_addresses(data: Any) -> Iterator[str]:
+    """Passwords and keys in any address of nested plain data."""
+    if isinstance(data, str):
+        yield from address_secrets(data) if "://" in data else ()
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from secrets_in_addresses(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from secrets_in_addresses(value)
+
+
+_names: set[str] = set(ALWAYS)  # of variables, told to any redactor of this process
+_values: set[str] = set()  # that stood in addresses
 
 
 class Redactor:
-    """Redactor(params_as_plain_data): knows the secrets of this process."""
+    """Redactor(params_as_plain_data): knows the secrets of this process, or of a given environment alone."""
 
     def __init__(self, data: Any = None, environ: Mapping[str, str] | None = None):
-        environ = os.environ if environ is None else environ
-        values = {environ.get(name, "") for name in (*key_variables(data or {}), *ALWAYS)}
-        values |= {form for value in values if len(value) >= SHORTEST for form in _as_json(value)}
-        self._secrets = sorted((v for v in values if len(v) >= SHORTEST), key=len, reverse=True)
+        names, values = set(key_variables(data or {})), set(secrets_in_addresses(data))
+        if environ is None:
+            _names.update(names)
+            _values.update(values)
+            names, values, environ = _names, _values, os.environ
+        self._finder = Finder({environ.get(name, "") for name in (*names, *ALWAYS)} | values)
 
     def text(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, MARK)
+        data = text.encode("utf-8", "surrogatepass")
+        if self._finder.holds(data):
+            text = self._finder.replaced(data)[0].decode("utf-8", "surrogatepass")
         for pattern, repl in LOOKS_SECRET:
             text = pattern.sub(repl, text)
         return text
@@ -96,3 +113,28 @@ class Redactor:
     def _pair(self, key: Any, value: Any) -> tuple[Any, Any]:
         secret = SECRET_KEY.match(str(key)) and value
         return self.text(key) if isinstance(key, str) else key, MARK if secret else self.data(value)
+
+    def error(self, error: BaseException) -> None:
+        """Take the secrets out of an exception's words and those of its causes, where it stands."""
+        seen: list[BaseException] = []
+        link: BaseException | None = error
+        while link is not None and link not in seen:
+            seen.append(link)
+            if isinstance(link, OSError):  # its words are those of attributes that vars() lacks
+                link.strerror, link.filename = self._words(link.strerror), self._words(link.filename)
+            vars(link).update({k: self._words(v) for k, v in vars(link).items()})
+            if (clean := tuple(map(self._words, link.args))) != link.args:
+                link.args = clean
+            link = link.__cause__ or link.__context__
+
+    def _words(self, value: Any) -> Any:
+        return self.text(value) if isinstance(value, str) else value
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """What leaves this block as an exception holds no secret: others write its words down."""
+        try:
+            yield
+        except Exception as e:
+            self.error(e)
+            raise

@@ -4,8 +4,9 @@ Flows in: an `Episode` and the run it belongs to. Flows out: MLflow's `TraceInfo
 Invariant: ids depend on the run and the episode alone, so writing twice makes one trace; every text is redacted
 before it is cut, and nothing is longer than its limit.
 
-Reward and verdicts are feedback. Recorded times: the episode's length and the seconds of its judge. What one
-generation took is not recorded: spans share what is left by their tokens, and say so (`timing`).
+Reward and verdicts are feedback. Recorded times: the episode's length, each generation, the seconds of its judge. What
+took the rest (an executable world, a server asked for a call, a generation stored without its time) shares what is left
+by tokens, and says so (`timing`). What was rehearsed at the same time begins at the same time.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def trace_of(
     """The trace of an episode that has ended by `ended_ns`, under the run `run_id`."""
     pieces = list(pieces_of(episode))
     shown = pieces[:MOST_SPANS]
-    seconds = max(episode.seconds, sum(p.seconds or 0.0 for p in shown))
+    lengths = _lengths(shown, episode.seconds)
+    begins = _begins(shown, lengths)
+    seconds = max(episode.seconds, max((b + n for b, n in zip(begins, lengths)), default=0) / 1e9)
     ids = Ids(f"{run_id}/{episode.id}")
     begun = ended_ns - int(seconds * 1e9)
     root = root_of(episode, len(pieces) - len(shown))
     spans = [_span(root, 0, ids, cutter, begun, ended_ns)]
-    at = begun
-    for k, (piece, length) in enumerate(zip(shown, _lengths(shown, seconds), strict=True), 1):
-        spans.append(_span(piece, k, ids, cutter, at, at + length))
-        at += length
+    for k, (piece, at, length) in enumerate(zip(shown, begins, lengths, strict=True), 1):
+        spans.append(_span(piece, k, ids, cutter, begun + at, begun + at + length))
     judged = {p.turn: ids.span_text(k) for k, p in enumerate(shown, 1) if p.turn is not None}
     info = TraceInfo(
         trace_id=ids.trace_text, trace_location=TraceLocation.from_experiment_id(experiment),
@@ -133,13 +134,34 @@ def _verdict_feedback(v: Verdict, ids: Ids, span: str | None, cutter: Cutter) ->
 
 def _lengths(pieces: Sequence[Piece], seconds: float) -> list[int]:
     """Nanoseconds of each piece: recorded ones as they are, the others share the rest by their tokens."""
-    rest = max(0.0, seconds - sum(p.seconds or 0.0 for p in pieces))
+    rest = max(0.0, seconds - sum(max(p.seconds or 0.0 for p in group) for group in _at_once(pieces)))
     total = sum(max(1, p.tokens) for p in pieces if p.seconds is None)
     lengths = []
     for p in pieces:
         own = rest * max(1, p.tokens) / total if p.seconds is None else p.seconds
         lengths.append(max(SHORTEST_NS, int(own * 1e9)))
     return lengths
+
+
+def _begins(pieces: Sequence[Piece], lengths: Sequence[int]) -> list[int]:
+    """Nanoseconds from the first: one after the other, or beside the one before."""
+    found, at = [], 0
+    for group in _at_once(pieces):
+        here = lengths[len(found) : len(found) + len(group)]
+        found += [at] * len(group)
+        at += max(here)
+    return found
+
+
+def _at_once(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Pieces that begin together. One whose time is not known stands alone: nobody knows what it was beside of."""
+    groups: list[list[Piece]] = []
+    for piece in pieces:
+        together = (
+            piece.beside and piece.seconds is not None and groups and groups[-1][-1].seconds is not None
+        )
+        groups[-1:] = [[*groups[-1], piece]] if together else [*groups[-1:], [piece]]
+    return groups
 
 
 def _span(piece: Piece, k: int, ids: Ids, cutter: Cutter, begun: int, ended: int) -> Span:

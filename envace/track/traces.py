@@ -4,7 +4,7 @@ Flows in: the episodes a stage leaves, in memory or as lines of a file. Flows ou
 and `Books` that say how many.
 Invariant: every episode stays where DVC keeps it; a trace is a picture of it. Whatever goes wrong in making or
 sending one costs that picture alone, is counted and named, and never ends the stage; a store that does not answer
-is left after `FAULTS_TO_STOP` faults in a row or at the deadline.
+is left after `FAULTS_TO_STOP` faults in a row or at the deadline (`DEADLINE_S`, longer for very many traces).
 
 The sample takes whole groups, chosen by the hash of their id, so that the tries of one prompt stand side by side.
 """
@@ -29,7 +29,10 @@ from envace.track.cut import Cutter
 from envace.track.redact import Redactor
 from envace.types import Episode, StopReason, from_json
 
-DEADLINE_S = 120.0  # of all traces of a stage
+DEADLINE_S, SECONDS_EACH = (
+    120.0,
+    0.25,
+)  # of all traces of a stage: the first, or so long for each if that is more
 FAULTS_TO_STOP = 3
 LONGEST_CAUSE = 200
 RANK = {"failed": 0, "cancelled": 1, "truncated": 2}  # which failures are shown first
@@ -122,10 +125,11 @@ def of_file(path: Path, tags: Mapping[str, str]) -> Iterator[Candidate | None]:
 
 
 def choose(candidates: Sequence[Candidate], sample: int, failed: int) -> list[Candidate]:
-    """The sample, then failures that are not in it, the gravest first; at most `failed` failures in all."""
+    """The sample, then failures that are not in it, the gravest first; at most `failed` failures in all, -1 for all of
+    them."""
     by_hash = sorted(candidates, key=lambda c: (_hash(c.head.group_id), _hash(c.head.id)))
     chosen = by_hash[:sample]
-    room = max(0, failed - sum(c.failed for c in chosen))
+    room = max(0, failed - sum(c.failed for c in chosen)) if failed >= 0 else len(candidates)
     rest = [c for c in by_hash[sample:] if c.failed]
     rest.sort(key=lambda c: RANK.get(outcome(c.head.stop), 0))  # an unscored one is as grave as a failed one
     return chosen + rest[:room]
@@ -138,7 +142,7 @@ def log_traces(
     sample: int,
     failed: int,
     tags: Mapping[str, str],
-    deadline_s: float = DEADLINE_S,
+    deadline_s: float | None = None,
 ) -> Books:
     """Write the chosen episodes under the run of `log`. Raises nothing that MLflow or an episode is to blame for."""
     began = time.monotonic()
@@ -152,7 +156,7 @@ def log_traces(
     if chosen and log.degraded:
         books.cause = "MLflow went away earlier"
     elif chosen:
-        _write(log, chosen, tags, books, deadline_s)
+        _write(log, chosen, tags, books, deadline_s or max(DEADLINE_S, SECONDS_EACH * len(chosen)))
     books.seconds = time.monotonic() - began
     return books
 
@@ -167,7 +171,7 @@ def _write(
     worker.join(deadline_s)
     over.set()
     if worker.is_alive():
-        books.cause = books.cause or f"no answer within {deadline_s:g} s"
+        books.cause = books.cause or f"{'not done' if books.written else 'no answer'} within {deadline_s:g} s"
 
 
 def _work(

@@ -49,7 +49,7 @@ def digest(episode: Episode) -> list[Step]:
             code = observation.failure.value
         elif observation is not None and observation.error:
             code = "refused"
-        steps.append(Step(call.name, tuple(sorted(call.arguments)), code))
+        steps.append(Step(call.name, tuple(sorted(call.named)), code))
     return steps
 
 

@@ -8,6 +8,7 @@ an absent or broken file is reported and never raises.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from envace.fidelity.scores import Score
@@ -28,13 +29,16 @@ def load_results(root: Path, params: Params) -> Results:
     results = Results(
         manifest=manifest,
         staged=read_staged(manifest, reader.problems) if manifest else None,
-        cards=_cards(reader, list(dict.fromkeys(["start", *runs, *params.eval.policies, *params.bench.policies]))),
+        cards=_cards(
+            reader, list(dict.fromkeys(["start", *runs, *params.eval.policies, *params.bench.policies]))
+        ),
         train=tuple(_train(reader, name) for name in runs),
         evals=tuple(
             _eval(reader, params, p, b) for p in params.eval.policies for b in params.eval.benchmarks
         ),
         tts=tuple(_tts(reader, params.tts.policy, point) for point in params.tts.points),
         bench=tuple(_bench(reader, p, b) for p in params.bench.policies for b in params.bench.benchmarks),
+        dynamics=tuple(_dynamics(reader, params)),
         fidelity=tuple(_fidelity(reader, p) for p in params.fidelity.policies),
         tasks={t.id: t for split in tasks.values() for t in split},
         example=_example(tasks.get("held", [])),
@@ -145,8 +149,31 @@ def _eval(reader: Reader, params: Params, policy: str, benchmark: str) -> EvalRu
 def _bench(reader: Reader, policy: str, benchmark: str) -> EvalRun:
     scores, samples, info = _scores(reader, f"results/bench/{policy}-{benchmark}")
     return EvalRun(
-        name=f"{policy}-{benchmark}", policy=policy, benchmark=benchmark, scores=scores, samples=samples, info=info
+        name=f"{policy}-{benchmark}",
+        policy=policy,
+        benchmark=benchmark,
+        scores=scores,
+        samples=samples,
+        info=info,
     )
+
+
+def _dynamics(reader: Reader, params: Params) -> Iterator[EvalRun]:
+    d = params.dynamics
+    for run in d.runs:
+        for step in d.steps:
+            for benchmark in d.benchmarks:
+                name = f"{run}-{step}-{benchmark}"
+                scores, samples, info = _scores(reader, f"results/dynamics/{name}")
+                yield EvalRun(
+                    name=name,
+                    policy=run,
+                    benchmark=benchmark,
+                    n=step,
+                    scores=scores,
+                    samples=samples,
+                    info=info,
+                )
 
 
 def _light(data: dict[str, JSON]) -> dict[str, JSON]:

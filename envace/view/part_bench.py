@@ -1,8 +1,8 @@
-"""Upstream benchmarks: headline scores, every score, and policies held against each other.
+"""Upstream benchmarks: the paper's tables with our rows in them, policies held against each other, every score.
 
 Flows in: `Results.bench`. Flows out: one section.
 Invariant: a score is shown with its tasks, trials, floors, what was left out and who judged it; a single trial says
-so; the paper's numbers stand in a table of their own.
+so; the paper's numbers are labelled as such, in the same scale; what is not comparable is not compared.
 """
 
 from __future__ import annotations
@@ -11,52 +11,41 @@ from collections.abc import Sequence
 
 from envace.params import Params
 from envace.types import ScoreRecord
-from envace.view import paper, plots
-from envace.view.estimates import paired, values_by_task
+from envace.view import bench_tables, plots
+from envace.view.bench_pairs import comparisons
+from envace.view.bench_scores import HEADLINES, Key, find, groups, headline, key_of
+from envace.view.policies import small_policy_note
 from envace.view.results import EvalRun, Results
 from envace.view.section import Section, captioned
-from envace.view.table import DASH, MINUS, Table, difference_cells, few, fixed, table, trials
+from envace.view.table import DASH, Table, few, fixed, table, trials
 
-# benchmark -> (subset, metric, source) of the score that stands for it, the first that was given
-HEADLINES = {
-    "bfcl": (("overall", "reward", "derived"), ("offline_subset", "reward", "derived")),
-    "tau2": (("macro", "reward", "derived"),),
-    "vita": (("macro", "reward", "derived"),),
-    "finmcp": (("all", "tf1", "strict"),),
-}
 LEAD = (
     "Each in the harness its authors publish, run as a process of its own. Strict: a failure of the agent counts 0. "
     "Upstream: as the harness counts, which may leave failures out. Intervals are 95 %, bootstrapped over tasks."
 )
 NONE = "No upstream benchmark was run (bench.policies, bench.benchmarks), so the paper's numbers are not shown beside ours."
+TITLES = {"bfcl": "BFCL-v4 by group", "tau2": "τ²-Bench by domain", "vita": "VitaBench by domain"}
 
 
 def bench(results: Results, params: Params) -> Section:
-    """The section, with the figure, the tables and the paper's values for the benchmarks that ran."""
-    run = [r for r in results.bench if r.finished]
+    """The section, with the figure, the paper's tables and the details of the benchmarks that ran."""
+    run, n = [r for r in results.bench if r.finished], params.report.bootstrap
     return Section(
-        id="bench", title="Upstream benchmarks", wide=True, lead=LEAD if run else NONE,
+        id="bench", title="Upstream benchmarks", wide=True, lead=_lead(run, params),
         plots=tuple(filter(None, (_figure(run, b) for b in params.bench.benchmarks))),
         tables=captioned(
-            ("Headline scores", headlines(run)),
-            ("On the same tasks", comparisons(run, params.report.bootstrap)),
+            ("Main results", bench_tables.main(run, n)),
+            *((title, bench_tables.parts(run, b)) for b, title in TITLES.items()),
+            ("FinMCP-Bench", bench_tables.finmcp(run)),
+            ("On the same tasks", comparisons(run, n)),
             ("Every score", every(run)),
-            ("Paper", paper.printed(sorted({r.benchmark for r in run}))),
         ),
     )  # fmt: skip
 
 
-def headline(run: EvalRun) -> ScoreRecord | None:
-    """The score that stands for a benchmark; a withheld one gives way to the next."""
-    wanted = HEADLINES.get(run.benchmark, ())
-    found = [s for key in wanted for s in run.scores if (s.subset, s.metric, s.source) == key]
-    given = [s for s in found if s.score is not None]
-    return (given or found or list(run.scores) or [None])[0]
-
-
-def headlines(runs: Sequence[EvalRun]) -> Table | None:
-    rows = [(r.benchmark, r.policy, *_cells(s)) for r in runs if (s := headline(r)) is not None]
-    return table(("benchmark", "policy", *COLUMNS), rows)
+def _lead(run: Sequence[EvalRun], params: Params) -> str:
+    note = small_policy_note(params, tuple(r.policy for r in run))
+    return " ".join(filter(None, (LEAD, note))) if run else NONE
 
 
 def every(runs: Sequence[EvalRun]) -> Table | None:
@@ -87,39 +76,27 @@ def _interval(s: ScoreRecord) -> str:
     return DASH if s.low is None or s.high is None else f"[{s.low:.3f}, {s.high:.3f}]"
 
 
-def comparisons(runs: Sequence[EvalRun], n: int) -> Table | None:
-    """Every later policy against the first one, on the tasks that both have scored."""
-    rows = []
-    for name in dict.fromkeys(r.benchmark for r in runs):
-        first, *others = [r for r in runs if r.benchmark == name]
-        for run in others:
-            e = paired(values_by_task(run, "reward"), values_by_task(first, "reward"), n)
-            if e is not None and _comparable(first, run):
-                rows.append(
-                    (name, f"{run.policy} {MINUS} {first.policy}", *difference_cells(e), str(e.n_tasks))
-                )
-    note = "Strict rewards, paired by task. Runs of different harness versions, judges or simulated users are not compared."
-    return table(
-        ("benchmark", "comparison", "difference", "95 % interval", "reading", "tasks"), rows, note=note
-    )
-
-
-def _comparable(a: EvalRun, b: EvalRun) -> bool:
-    """The same harness and data, the same other models."""
-    return _identity(a) == _identity(b) != ()
-
-
-def _identity(run: EvalRun) -> tuple:
-    s = run.scores[0] if run.scores else None
-    return (s.harness, s.data_hash, s.versions.get("user"), s.versions.get("judge")) if s else ()
-
-
 def _figure(runs: Sequence[EvalRun], benchmark: str) -> str:
+    """One score of one setup: bars of different scores, harnesses or judges never share an axis."""
+    own = max(groups([r for r in runs if r.benchmark == benchmark]), key=len, default=[])
+    if (key := _common(own)) is None:
+        return ""
     bars = [
         plots.Bar(
             label=r.policy, value=s.score, low=s.low, high=s.high, color=plots.ACCENT, marks=dict(s.floors)
         )
-        for r in runs
-        if r.benchmark == benchmark and (s := headline(r)) is not None and s.score is not None
+        for r in own
+        if (s := find(r, key)) is not None and s.score is not None
     ]
-    return plots.intervals(f"bench-{benchmark}", bars, xlabel=benchmark) if bars else ""
+    return (
+        plots.intervals(f"bench-{benchmark}", bars, xlabel=f"{benchmark} {key[0]} {key[1]}") if bars else ""
+    )
+
+
+def _common(runs: Sequence[EvalRun]) -> Key | None:
+    """The first headline that all have; else the one most of them have."""
+    heads = [key_of(s) for r in runs if (s := headline(r)) is not None and s.score is not None]
+    for key in HEADLINES.get(runs[0].benchmark, ()) if runs else ():
+        if all((s := find(r, key)) is not None and s.score is not None for r in runs):
+            return key
+    return max(heads, key=heads.count, default=None)

@@ -31,7 +31,7 @@ MEANING = {
     Reject.WRONG_TYPE: "a field of another type",
     Reject.BAD_TOOLS: "the tools are no list of function schemas",
     Reject.DUPLICATE_TOOL: "two tools of one name",
-    Reject.LOOSE_TOOL: "a tool that verl's own schema refuses (data.strict_tool_schema)",
+    Reject.LOOSE_TOOL: "a tool that the published loader refuses (data.strict_tool_schema)",
     Reject.ROLE_ORDER: "messages in an order no dialogue has",
     Reject.RESULT_COUNT: "calls and tool messages do not pair up",
     Reject.UNKNOWN_TOOL: "the reference calls a tool that is not offered",
@@ -65,7 +65,7 @@ SIZES = {  # kind of number -> what it counts, what is counted
 PLOTTED = ("turns", "calls", "tools", "tokens", "items", "weights")
 ON_CARD = ("data.source", "data.uri", "data.revision")
 WITHOUT_DESK = ("desk.",)  # parameters that shape nothing, by how they begin
-WITH_DESK = tuple(f"data.{k}" for k in ("accept_changed", "held_", "patterns", "sha256", "split"))
+WITH_DESK = tuple(f"data.{k}" for k in ("accept_changed", "held_", "licence", "patterns", "sha256", "split"))
 FILES, TAGS = 24, 12  # shown at most
 NAMES = {"desk": "generators of the project", "hub": "hub data set", "s3": "S3 prefix", "local": "folder"}
 
@@ -116,6 +116,8 @@ def card(s: Staged) -> Table | None:
         ("files", f"{count(len(s.files))}, {_bytes(total)}" if s.files else ""),
         ("rows by form", _listed(s.forms)),
         ("kept rows by tag", _listed(s.tags, TAGS)),
+        ("kept rows by licence", _listed(s.licences, TAGS)),
+        ("kept rows by file", _listed(s.sources, TAGS)),
     ]
     return table(("what", "which"), [row for row in rows if row[1]])
 

@@ -61,7 +61,7 @@ def dialogue(task: Task) -> Table | None:
 
 
 def _said(m: Message) -> str:
-    made = [f"{c.name}({', '.join(f'{k}={_value(v)}' for k, v in c.arguments.items())})" for c in m.calls]
+    made = [f"{c.name}({', '.join(f'{k}={_value(v)}' for k, v in c.named.items())})" for c in m.calls]
     return " · ".join([*([m.content] if m.content else []), *made])
 
 

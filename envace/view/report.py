@@ -22,6 +22,7 @@ from envace.view.load import load_results
 from envace.view.part_bench import bench
 from envace.view.part_controls import controls
 from envace.view.part_data import data
+from envace.view.part_dynamics import dynamics
 from envace.view.part_episodes import episodes
 from envace.view.part_gap import gap
 from envace.view.part_scaling import scaling
@@ -75,6 +76,7 @@ def _sections(results: Results, params: Params, root: Path) -> list[Section]:
         data(results),
         scores(results, params),
         bench(results, params),
+        dynamics(results, params),
         controls(results, params),
         gap(results, params),
         truth(results, params),

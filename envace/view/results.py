@@ -23,13 +23,13 @@ class TrainRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalRun:
-    """Of one evaluation, or of one test-time-scaling point (`name` says which)."""
+    """Of one evaluation, of one test-time-scaling point, or of one step of a training (`name` says which)."""
 
     name: str
     policy: str
     benchmark: str = "desk"
     mode: str = ""  # plain | parallel | sequential
-    n: int = 0
+    n: int = 0  # private rehearsals; of a point on the curve of training: its step
     scores: tuple[ScoreRecord, ...] = ()
     samples: tuple[SampleRecord, ...] = ()
     episodes: tuple[Episode, ...] = ()  # of the headline's two policies only
@@ -85,6 +85,8 @@ class Staged:
     hits: dict[str, int] = field(default_factory=dict)  # rows by every reason that holds
     forms: dict[str, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
+    licences: dict[str, int] = field(default_factory=dict)  # kept rows by licence
+    sources: dict[str, int] = field(default_factory=dict)  # kept rows by the file they came from
     sizes: dict[str, Histogram] = field(default_factory=dict)
     params: dict[str, JSON] = field(default_factory=dict)  # dotted
     prompt_length: str = ""  # how it was counted
@@ -96,6 +98,7 @@ class Results:
     evals: tuple[EvalRun, ...] = ()
     tts: tuple[EvalRun, ...] = ()
     bench: tuple[EvalRun, ...] = ()  # upstream benchmarks
+    dynamics: tuple[EvalRun, ...] = ()  # kept steps of trainings; `policy` is the training
     fidelity: tuple[FidelityRun, ...] = ()
     cards: dict[str, PolicyRef] = field(default_factory=dict)
     manifest: dict[str, JSON] = field(default_factory=dict)

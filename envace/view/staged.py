@@ -36,7 +36,7 @@ def read_staged(manifest: dict[str, JSON], problems: list[str]) -> Staged:
         outputs=tuple(parts.file(f, name) for name, f in outputs.items()),
         totals={key: n for key in TOTALS if (n := parts.whole(counts, key)) is not None},
         steps=parts.counts(counts, "steps"), reasons=parts.counts(counts, "rejected_by_reason"),
-        **{key: parts.counts(counts, key) for key in ("hits", "forms", "tags")},
+        **{key: parts.counts(counts, key) for key in ("hits", "forms", "tags", "licences", "sources")},
         sizes={name: h for name, h in histograms.items() if h is not None},
         params=flatten(params), prompt_length=parts.text(manifest, "prompt_length"),
     )  # fmt: skip

@@ -10,9 +10,9 @@ import re
 
 from envace.fidelity.scores import Score
 from envace.params import Params
+from envace.view.bench_scores import headline, is_official
 from envace.view.estimates import Estimate, difference, estimate, pooled
 from envace.view.names import START, arm_of, arms, control, evals_of, find_eval, trained_name
-from envace.view.part_bench import headline
 from envace.view.reader import number
 from envace.view.results import Results
 
@@ -25,7 +25,8 @@ def summary(results: Results, params: Params) -> dict[str, float]:
     _evals(out, results, params)
     for run in results.bench:
         if (s := headline(run)) is not None:
-            out[f"bench/{run.benchmark}_{run.policy}"] = s.score
+            what = "" if is_official(run.benchmark, s) else f".{s.subset}"
+            out[f"bench/{run.benchmark}{what}_{run.policy}"] = s.score
     _tts(out, results, params)
     _fidelity(out, results, params)
     _training(out, results, trained_name(params))

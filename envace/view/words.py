@@ -44,7 +44,7 @@ def honest(results: Results, params: Params) -> tuple[list[str], list[str]]:
     if not any(what.startswith("success after") for what, _ in made):
         lacks.append("No comparison of before and after: one of the two evaluations is not there.")
     lacks += [f"Inside noise: {_said(what, e)}." for what, e in made if not e.decided]
-    return shows, lacks + _nothing_to_gain(results, params) + _limits(params)
+    return shows, lacks + _nothing_to_gain(results, params) + _limits(results, params)
 
 
 def _said(what: str, e: Estimate) -> str:
@@ -136,9 +136,10 @@ def _nothing_to_gain(results: Results, params: Params) -> list[str]:
     return []
 
 
-def _limits(params: Params) -> list[str]:
+def _limits(results: Results, params: Params) -> list[str]:
     lacks = []
-    unrun = [paper.COLUMNS[b] for b in paper.COLUMNS if b not in params.eval.benchmarks]
+    ran = {r.benchmark for r in results.bench if r.finished}
+    unrun = [title for b, title in paper.COLUMNS.items() if b not in ran]
     if unrun:
         lacks.append(
             f"No public benchmark result: {', '.join(unrun)} were not run."

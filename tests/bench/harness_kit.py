@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessSpec, Job
@@ -85,7 +86,7 @@ def server(model: str = "m", key: str = "", tls: Path | None = None) -> Iterator
         def do_GET(self) -> None:
             if key and self.headers.get("Authorization") != f"Bearer {key}":
                 return self._say(401, {"error": "no"})
-            if self.path != "/v1/models":
+            if self.path.partition("?")[0] != "/v1/models":
                 return self._say(404, {"error": "not here"})
             self._say(200, {"data": [{"id": model}]})
 
@@ -142,6 +143,7 @@ class FakeBench:
     """Two subsets; `options`: faults {task: how}, code (exit status), goes_on."""
 
     name = "fake"
+    subsets = default = ("a", "b")
 
     def spec(self, options):
         return HarnessSpec(name="fake", version="1", kind="none", lock="none.lock")
@@ -149,18 +151,18 @@ class FakeBench:
     def plan(self, env, request):
         agent, options = request.roles.agent, request.options
         jobs = []
-        for subset in request.subsets:
+        for subset, trial in product(request.subsets, range(request.trials)):
             tasks = [f"{subset}/{i}" for i in range(3)]
             order = {"tasks": tasks, "faults": options.get("faults", {}), "code": options.get("code", 0),
-                     "marker": str(request.out / f"{subset}.marker")}  # fmt: skip
+                     "marker": str(request.out / f"{subset}.marker"), "threads": request.concurrency}  # fmt: skip
             jobs.append(
                 Job(
-                    name=f"{subset}-0",
+                    name=f"{subset}-{trial}",
                     argv=(str(env.python), "-c", FAKE),
                     env={"FAKE_URL": agent.base_url},
                     secrets={"FAKE_KEY": agent.key_env} if agent.key_env else {},
                     files={"order.json": json.dumps(order)},
-                    planned=tuple((task, 0) for task in tasks),
+                    planned=tuple((task, trial) for task in tasks),
                     reaches=(agent.base_url,),
                     deadline_s=request.deadline_s,
                 )
@@ -180,7 +182,8 @@ class FakeBench:
                 else:
                     status, reward = SampleStatus.SCORED, 1.0
                 metrics = {"reward": reward} if reward is not None else {}
-                samples.append(SampleRecord(task=row["task"], trial=0, seed=0, status=status, reward=reward, metrics=metrics,
+                trial = run.job.planned[0][1]
+                samples.append(SampleRecord(task=row["task"], trial=trial, seed=0, status=status, reward=reward, metrics=metrics,
                                             error="" if reward else f"{row['how']} {row['said']}"))  # fmt: skip
         return samples
 

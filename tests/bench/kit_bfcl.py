@@ -2,8 +2,8 @@
 
 Flows in: the installed package's data and a fault for each entry. Flows out: an OpenAI-compatible address.
 Invariant: an entry is found by the text of its questions, as a model would be asked; nothing tells the endpoint
-which entry it is. With `raw` the calls are written as the text a Qwen3 policy writes and read by the project's
-parser, as its serving layer does.
+which entry it is. With `raw` the calls are written as the text a Qwen3 policy writes and become a message by the
+project's serving layer, as they would behind a served checkpoint.
 """
 
 import ast
@@ -16,10 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from envace.bench.bfcl import categories, questions
-from envace.chat.calls import parse_assistant, render_calls
+from envace.chat.calls import render_calls
+from envace.serving.reply import chat_message
 from envace.types import ToolCall
 
 MODEL = "replay/ground-truth_1"
+BROKEN = '<tool_call>\n{"name": "broken", "arguments": {"x": \n</tool_call>'
 OVERFLOW = {"error": {"message": "This model's maximum context length is 4096 tokens. However, you requested 9999 tokens.", "type": "BadRequestError", "code": 400}}  # fmt: skip
 
 
@@ -102,13 +104,12 @@ class Replay:
         if self.raw:
             written = "<think>\n\n</think>\n\n" + (text or render_calls(calls))
             if fault == "malformed":
-                written = '<tool_call>\n{"name": "broken", "arguments": {"x": \n</tool_call>'
-            reply = parse_assistant(written)
-            return _as_message(reply.content, reply.calls)
-        message = _as_message(text, calls)
+                written = BROKEN
+            return chat_message(written, tools=bool(request.get("tools")))
+        message = as_message(text, calls)
         if fault == "malformed":
             name = calls[0].name if calls else request["tools"][0]["function"]["name"]
-            message = _as_message("", [ToolCall(name=name, arguments={})])
+            message = as_message("", [ToolCall(name=name, arguments={})])
             message["tool_calls"][0]["function"]["arguments"] = '{"x": '
         return message
 
@@ -117,7 +118,8 @@ def _said(messages):
     return "\n".join(m["content"] for m in messages if m["role"] == "user")
 
 
-def _as_message(text, calls):
+def as_message(text, calls):
+    """The JSON truth: what a server with a perfect parser would send."""
     message = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [

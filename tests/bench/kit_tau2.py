@@ -19,8 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from envace.serving.reply import chat_message
 from envace.types import Endpoint, Sampling
 
+BROKEN = '<tool_call>\n{"name": "get_user_details", "arguments": {"user_id": \n</tool_call>'
 MARKER = re.compile(r"TASK (\S+) STEP (\d+)")
 OVERFLOW = "This model's maximum context length is 32768 tokens. However, you requested 40000 tokens. Please reduce the length."
 NAMES = {"agent": "policy-under-test", "user": "some/user-model", "judge": "local-judge"}
@@ -36,11 +38,13 @@ class Refused(Exception):
 
 @dataclass
 class Truth:
-    """What the servers know. `faults` maps a task to: malformed | empty | overflow | refuse | server | judge | user."""
+    """What the servers know. `faults` maps a task to: malformed | raw | empty | overflow | refuse | server | judge |
+    judge-down | lazyjudge | user."""
 
     tasks: dict[str, dict[str, Any]]
     faults: Mapping[str, str] = field(default_factory=dict)
     seen: list[tuple[str, str, str]] = field(default_factory=list)  # (role, model, authorization)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
 
     def scenario_of(self, prompt: str) -> str:
         """The task whose scenario stands in the user simulator's prompt."""
@@ -101,6 +105,7 @@ def _handler(role: str, truth: Truth) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             truth.seen.append((role, body["model"], self.headers.get("Authorization", "")))
+            truth.bodies.append(body)
             try:
                 if body["model"] != NAMES[role]:
                     raise Refused(404, f"the {role} server has no model {body['model']}")
@@ -127,6 +132,8 @@ def _agent(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
     fault = truth.faults.get(task)
     if fault == "malformed":
         return {"content": None, "tool_calls": [_call("c0", "get_user_details", '{"user_id": ')]}
+    if fault == "raw":  # a broken call as this project's server hands it on
+        return {"content": chat_message(BROKEN, tools=True)["content"]}
     if fault == "empty":
         return {"content": "  "}
     if fault == "overflow":
@@ -159,6 +166,8 @@ def _user(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
 def _judge(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
     asked = ast.literal_eval(messages[-1]["content"].split("expectedOutcomes:")[1].strip())
     task, _ = _place(messages)
+    if truth.faults.get(task) == "judge-down":
+        raise Refused(500, "the engine has died")
     if truth.faults.get(task) == "judge":
         return {"content": "I would say that it went well."}
     if truth.faults.get(task) == "lazyjudge":

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from envace.serving.reply import chat_message
+
 TASK = re.compile(r"TASK:(\w+)!")
 ORDER = re.compile(r"order_id:(\w+)")
 CLOCK = "%Y-%m-%d %H:%M:%S"
@@ -91,7 +93,9 @@ def said(content: str | None = None, calls: list[tuple[str, Any]] | None = None)
     return 200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
 
 
+BROKEN = '<tool_call>\n{"name": "create_delivery_order", "arguments": {"user_id": \n</tool_call>'
 FAULTS: dict[str, Callable[[], tuple[int, Any]]] = {
+    "raw": lambda: said(chat_message(BROKEN, tools=True)["content"]),  # as this project's server hands it on
     "malformed": lambda: said(calls=[("create_delivery_order", '{"user_id": "U0000')]),
     "empty": lambda: said(""),
     "overflow": lambda: (400, {"error": {"message": "This model's maximum context length is 32768 tokens."}}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,23 +10,24 @@ import pytest
 from harness_kit import FakeBench, server
 
 from envace.bench.harness import registry
+from envace.bench.harness.spec import EvalRoles
 from envace.errors import ParamsError, StageFailed
-from envace.params import RoleParams, parse
+from envace.params import parse
 from envace.policy.card import read_card
-from envace.types import Sampling
+from envace.types import Endpoint, ScoreRecord, replace
 from flows._entry import Run
 from tasks import bench, training
 
 
 class Log:
     def __init__(self):
-        self.run_id, self.said = "run-1", {}
+        self.run_id, self.said, self.tagged = "run-1", {}, {}
 
     def metrics(self, values, step=0):
         self.said |= values
 
     def tags(self, values):
-        pass
+        self.tagged |= values
 
 
 def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
@@ -53,6 +55,10 @@ def test_a_baseline_behind_a_server_is_run_and_published(tmp_path, monkeypatch):
     assert (out / "raw/a-0/results.jsonl").is_file() and (out / "metrics.json").is_file()
     assert run.log.said["bench/bfcl.all.reward.strict"] == 1.0
     assert all(name.count("/") == 1 for name in run.log.said)
+    assert run.log.said["bench/bfcl.all.n_tasks"] == 6 and run.log.said["bench/bfcl.all.n_trials"] == 1
+    assert run.log.tagged["version.harness"] == scores["scores"][0]["harness"]
+    said = {k: run.log.tagged[f"bench.{k}"] for k in ("user", "judge", "trials", "limit", "subsets")}
+    assert said == {"user": "none", "judge": "none", "trials": 1, "limit": 0, "subsets": "a,b"}
 
 
 def test_an_incomplete_run_publishes_nothing_and_goes_on_later(tmp_path, monkeypatch):
@@ -65,13 +71,83 @@ def test_an_incomplete_run_publishes_nothing_and_goes_on_later(tmp_path, monkeyp
         assert len(seen) == 8  # the three of the job that was not done
 
 
-def test_fixed_lines_are_served_for_as_long_as_they_are_needed():
-    with bench.part(RoleParams(script=("hello",))) as endpoint:
-        assert endpoint.base_url.startswith("http://127.0.0.1:") and endpoint.model == "scripted"
-    with bench.part(RoleParams(base_url="http://h/v1", model="u", temperature=0.5, max_tokens=9)) as endpoint:
-        assert endpoint.sampling == Sampling(temperature=0.5, max_tokens=9)
-    with bench.part(RoleParams()) as endpoint:
-        assert endpoint is None
+def again(run, **bench) -> Run:
+    """The same stage after `bench` was edited."""
+    edited = dataclasses.replace(run.params, bench=dataclasses.replace(run.params.bench, **bench))
+    return Run(run.name, edited, run.root, Log())
+
+
+def test_a_lower_gate_takes_what_is_there_and_asks_nobody(tmp_path, monkeypatch):
+    with server() as (url, seen):
+        run = make_run(tmp_path, monkeypatch, url, options={"faults": {"a/1": "missing"}})
+        with pytest.raises(StageFailed, match="1 of 6"):
+            bench.run_harness.fn(run, "other", "bfcl")
+        assert len(seen) == 5
+        left = bench.run_harness.fn(again(run, min_complete=0.8, concurrency=3), "other", "bfcl")
+        assert len(seen) == 5 and [s.status for s in left.samples].count("missing") == 1
+        with pytest.raises(
+            StageFailed, match="1 of 6"
+        ):  # at the old gate the job that lacks one is run again
+            bench.run_harness.fn(again(run, min_complete=0.9), "other", "bfcl")
+        assert len(seen) == 7
+
+
+def test_more_trials_ask_for_those_trials_only(tmp_path, monkeypatch):
+    with server() as (url, seen):
+        run = make_run(tmp_path, monkeypatch, url, options={"subsets": ["a"]})
+        bench.run_harness.fn(run, "other", "bfcl")
+        assert len(seen) == 3
+        more = bench.run_harness.fn(again(run, trials=2, concurrency=2, deadline_s=99.0), "other", "bfcl")
+        assert len(seen) == 6 and sorted({s.trial for s in more.samples}) == [0, 1]
+        bench.run_harness.fn(again(run, temperature=0.5), "other", "bfcl")
+        assert len(seen) == 9  # what shapes the answers starts afresh
+
+
+def test_how_a_baseline_is_asked_is_part_of_its_folder(tmp_path, monkeypatch):
+    """DVC sees the folder: another thinking mode or body makes the baseline's scores stale."""
+    own = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "thinking": "never", "extra_body": {"top_k": 5}}
+    make_run(tmp_path, monkeypatch, "", baselines={"other": own})
+    asked = json.loads((tmp_path / "models/other/asked.json").read_text())
+    assert (asked["thinking"], asked["extra_body"], "base_url" in asked) == ("never", {"top_k": 5}, False)
+
+
+def test_a_benchmark_may_have_its_own_limit_and_trials(tmp_path, monkeypatch):
+    run = make_run(tmp_path, monkeypatch, "http://127.0.0.1:9/v1", options={"limit": 7, "trials": 2}, limit=3)
+    run.params.bench.options["tau2"] = {}
+    roles = EvalRoles(agent=Endpoint(base_url="http://127.0.0.1:9/v1", model="m"))
+    ref = read_card(tmp_path / "models/other")
+    own, other = (bench.request_for(run, roles, ref, "other", b) for b in ("bfcl", "tau2"))
+    assert (own.limit, own.trials, own.options) == (7, 2, {})
+    assert (other.limit, other.trials, other.subsets) == (3, 1, ("airline", "retail", "telecom"))
+
+
+@pytest.mark.parametrize(
+    ("name", "subsets"),
+    [
+        ("bfcl", ("offline",)),
+        ("tau2", ("airline", "retail", "telecom")),
+        ("vita", ("delivery", "instore", "ota", "cross")),
+        ("finmcp", ("single", "multi", "multi_turn")),
+    ],
+)
+def test_a_benchmark_without_subsets_runs_those_its_headline_is_of(name, subsets):
+    found = registry.adapter(name)
+    assert found.default == subsets and set(subsets) <= set(found.subsets)
+
+
+def test_a_score_in_words_says_single_trial_and_withheld():
+    one = ScoreRecord(benchmark="tau2", subset="airline", metric="reward", score=0.5, low=0.4, high=0.6, n_tasks=50,
+                      n_trials=1, n_scored=50, floors={"do_nothing": 0.46})  # fmt: skip
+    assert bench.line(one) == (
+        "tau2 airline reward (strict) 0.500 [0.400, 0.600] over 50 tasks, single trial, do_nothing 0.460"
+    )
+    lost = replace(
+        one, score=None, low=None, high=None, n_trials=4, n_scored=199, n_infra_failure=1, floors={}
+    )
+    assert (
+        bench.line(lost)
+        == "tau2 airline reward (strict) withheld over 50 tasks x 4 trials, 1 without a score"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +161,11 @@ def test_fixed_lines_are_served_for_as_long_as_they_are_needed():
         ({"baselines": {"start": {"uri": "a/b", "revision": "0" * 40}}}, "is made by another stage"),
         ({"baselines": {"q": {"uri": "a/b", "revision": "main"}}}, "must be a 40-digit commit"),
         ({"baselines": {"q": {}}}, "needs either uri"),
+        ({"options": {"tau": {}}}, "did you mean tau2"),
+        ({"options": {"tau2": {"trials": 0}}}, "bench.options.tau2.trials is 0"),
+        ({"options": {"tau2": {"limit": "all"}}}, "bench.options.tau2.limit is 'all'"),
+        ({"policies": ["start"], "benchmarks": ["bfcl"], "options": {"bfcl": {"subsets": ["simple"]}}}, "bfcl has no subset 'simple'"),
+        ({"policies": ["start"], "benchmarks": ["finmcp"], "options": {"finmcp": {"mode": "live"}}}, "mode live needs mcp_url"),
         ({"baselines": {"q": {"base_url": "http://h/v1"}}}, "model is empty"),
     ],
 )  # fmt: skip

@@ -55,9 +55,10 @@ def ask(url, out, *subsets, limit, key_env="", trials=1, options=None, **changes
     [
         (True, ("simple_python",), 20),
         (True, ("multi_turn_base", "memory_rec_sum"), 3),
+        (True, ("memory_kv",), 2),
         (False, ("simple_python", "memory_kv"), 2),
     ],
-    ids=["raw-single", "raw-turns-memory", "json"],
+    ids=["raw-single", "raw-turns-memory", "raw-memory-kv", "json"],
 )
 def test_the_ground_truth_scores_one(raw, names, limit, harness, tmp_path):
     with replaying(harness, *names, raw=raw) as (_, url):
@@ -66,6 +67,19 @@ def test_the_ground_truth_scores_one(raw, names, limit, harness, tmp_path):
         assert scores[name, "strict"].score == scores[name, "upstream"].score == 1
     assert all(s.status is SCORED for s in samples) and len(samples) == limit * len(names)
     assert not any(r.code for r in runs) and scores["overall", "derived"].score is None
+
+
+def test_gorilla_1077_raw_text_and_json_give_the_same_scores(harness, tmp_path):
+    """The tool-call text of a policy, read by the serving layer, is worth what the same calls are worth as JSON."""
+    entries = questions.choose(questions.question_ids(harness.source, "simple_python"), 8, 0)
+    faults = dict.fromkeys(entries, "") | dict(zip(entries, ("malformed", "empty", "text")))
+    seen = []
+    for raw in (True, False):
+        with replaying(harness, "simple_python", raw=raw, fault=faults.__getitem__) as (_, url):
+            scores, samples, _ = ask(url, tmp_path / str(raw), "simple_python", limit=8)
+        seen.append([(s.task, s.status, s.reward, s.metrics["upstream"]) for s in samples])
+        assert scores["simple_python", "strict"].score == pytest.approx(5 / 8)
+    assert seen[0] == seen[1]
 
 
 def test_doing_nothing_scores_its_floor(harness, tmp_path):
@@ -86,7 +100,7 @@ def test_faults_lower_the_strict_score_and_stop_the_gate_and_nothing_is_dropped(
         2,
     )
     assert len(samples) == 6 and Counter(s.status for s in samples) == {SCORED: 1, AGENT: 3, INFRA: 2}
-    assert scores["simple_python", "upstream"].score == pytest.approx(1 / 6)
+    assert scores["simple_python", "upstream"].score is None  # BFCL would print 1 of 6
 
 
 def test_a_run_that_failed_for_one_task_of_three_asks_only_for_that_one_again(harness, tmp_path):
@@ -134,6 +148,7 @@ def test_trials_have_their_seed_and_no_file_holds_the_key(harness, tmp_path, mon
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == (MODEL, 0.5, 512)
     assert asked["chat_template_kwargs"] == {"enable_thinking": True} and "store" not in asked
     assert replay.headers[0]["Authorization"] == "Bearer canary-8f2e61"
+    assert all("canary" not in json.dumps(body) and url not in json.dumps(body) for body in replay.requests)
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"canary-8f2e61" in f.read_bytes()]
 
 

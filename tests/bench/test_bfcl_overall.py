@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envace.bench.bfcl.categories import ALL, COUNTS
+from envace.bench.bfcl.categories import ALL, COUNTS, NON_LIVE
 from envace.bench.bfcl.overall import DERIVED, estimate
 from envace.bench.bfcl.scores import score_records
 from envace.types import SampleRecord, SampleStatus
@@ -36,7 +36,7 @@ def test_every_number_equals_the_one_bfcl_prints_for_a_full_run():
     assert f"{mine['agentic'] * 100:.2f}%" == printed("full", "agentic")["Agentic Overall Acc"]
 
 
-def test_bfcl_counts_absent_categories_as_zero_and_we_withhold():
+def test_bug_30_gorilla_1353_bfcl_counts_absent_categories_as_zero_and_we_withhold():
     assert printed("partial")["Overall Acc"] == "8.33%"
     there = values(TABLES["partial"]["correct"])
     assert all(estimate(n, there, 0, 0) is None for n in DERIVED)
@@ -127,6 +127,34 @@ def test_one_category_alone_gives_no_group_that_it_is_not_of():
 def test_only_relevance_asked_for_leaves_the_overall_empty():
     overall = scored({"live_relevance": (3, 3)})["overall", "derived"]
     assert (overall.score, overall.n_tasks, overall.n_scored) == (None, 0, 0)
+
+
+def test_gorilla_1115_and_1140_a_category_is_not_the_group_that_bears_its_name():
+    """The table's "simple" is the plain mean of three languages; readers took it for simple_python and found another."""
+    counts = {c: (50, 48 if c == "simple_python" else 27) for c in NON_LIVE}
+    records = scored(counts)
+    assert records["simple_python", "strict"].score == pytest.approx(0.96)
+    simple = (0.96 + 0.54 + 0.54) / 3
+    assert simple == pytest.approx(0.68)
+    assert records["non_live", "derived"].score == pytest.approx((simple + 3 * 0.54) / 4)
+    assert not any(subset == "simple" for subset, _ in records)
+
+
+def test_evalscope_831_the_overall_is_weighted_as_bfcl_does_and_no_dropped_entry_raises_it():
+    """Another wrapper averaged the entries that came back, all alike: 4,391 of 4,441."""
+    counts = {c: (10, 10 if c in ("live_multiple", "simple_python") else 0) for c in ALL}
+    overall = scored(counts)["overall", "derived"].score
+    live = COUNTS["live_multiple"] / (258 + 1053 + 16 + 24)
+    assert overall == pytest.approx(0.1 * (1 / 3 / 4) + 0.1 * live)
+    assert overall != pytest.approx(2 / 22)
+    made = [s for c, (n, right) in counts.items() for s in samples(c, n, right)]
+    lost = [s for s in made if s.reward == 1.0 or s.task != "memory_kv/3"]
+    tasks = {c: [f"{c}/{i}" for i in range(n)] for c, (n, _) in counts.items()}
+    records = score_records(lost, tasks, 1, floors=dict.fromkeys(tasks, 0.0), skipped={}, min_complete=1.0,
+                            bootstrap=10, seed=0)  # fmt: skip
+    found = {(r.subset, r.source): r for r in records}
+    assert found["overall", "derived"].score is None is found["overall", "upstream"].score
+    assert "memory_kv: withheld" in found["overall", "derived"].skipped
 
 
 def test_the_formula_is_written_out():

@@ -60,6 +60,21 @@ def told(job):
     return json.loads(job.files["job.json"])
 
 
+def test_every_score_says_that_nobody_else_played_and_on_which_data(source, tmp_path):
+    made = Bfcl().summarise(
+        env(source), request(tmp_path, "simple_python"), [], bootstrap=10, versions={"torch": "2"}
+    )
+    for score in made:
+        said = score.versions
+        assert (said["user"], said["judge"], said["thinking"], said["torch"]) == (
+            "none",
+            "none",
+            "false",
+            "2",
+        )
+        assert said["data"] and score.data_hash.startswith(said["data"])
+
+
 def test_groups_are_expanded_once_and_in_order():
     assert expand(["multi_turn_base", "multi_turn", "simple_python"]) == [
         "simple_python",
@@ -149,6 +164,14 @@ def test_each_trial_is_a_process_with_a_seed_of_its_own(source, tmp_path):
 def test_an_endpoint_that_refuses_template_options_can_go_without(source, tmp_path):
     job = Bfcl().plan(env(source), request(tmp_path, "simple_python", options={"template_kwargs": False}))[0]
     assert told(job)["request"]["extra_body"] == {}
+
+
+def test_sampling_is_said_in_full_so_that_the_servers_own_does_not_count(source, tmp_path):
+    asked = told(Bfcl().plan(env(source), request(tmp_path, "simple_python"))[0])["request"]
+    assert asked["top_p"] == 1.0 and "top_k" not in asked["extra_body"]
+    query = Endpoint(base_url="http://h/v1?key=sesame", model="m")
+    with pytest.raises(UserError, match="bfcl cannot ask m"):
+        Bfcl().plan(env(source), request(tmp_path, "simple_python", endpoint=query))
 
 
 def test_an_answer_as_long_as_the_context_is_refused_before_anything_starts(source, tmp_path):

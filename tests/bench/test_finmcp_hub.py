@@ -11,7 +11,10 @@ import pytest
 from kit_finmcp import rows
 
 from envace.bench.finmcp import data
+from envace.bench.finmcp.adapter import FinMcp
 from envace.bench.finmcp.rows import read
+from envace.bench.harness.registry import lacking
+from envace.bench.harness.spec import HarnessEnv
 from envace.errors import DataError, UserError
 
 sys.path.append(str(Path(__file__).parents[1] / "data"))
@@ -44,6 +47,17 @@ def test_rows_come_from_the_pinned_commit_and_stay_below_the_state_folder(hub, t
     data._fetched.cache_clear()
     hub.fails = 503  # gone; what is here and verified serves on
     assert data.files(options(hub)) == paths
+
+
+def test_rows_that_are_not_here_are_asked_for_in_words(hub, monkeypatch):
+    def said():
+        return lacking(HarnessEnv(spec=FinMcp().spec({}), root=Path("r"), python=Path("p"), source=Path("s")))
+
+    own = options(hub)
+    monkeypatch.setattr(data, "Options", lambda: own)
+    assert len(said()) == 1 and "python -m envace.bench.finmcp.data" in said()[0]
+    data.files(own)
+    assert said() == []
 
 
 def test_a_file_with_another_checksum_is_refused(hub):

@@ -58,7 +58,8 @@ def key(monkeypatch):
 
 
 def perfect(scores: dict[tuple, ScoreRecord]) -> bool:
-    return {s.score for s in scores.values()} == {1.0}
+    """Of what is not withheld for lack of a subset."""
+    return {s.score for s in scores.values() if not s.skipped} == {1.0}
 
 
 def test_replaying_gold_scores_one_everywhere(tmp_path):
@@ -85,6 +86,26 @@ def test_each_turn_starts_from_the_gold_conversation(tmp_path):
     history = second[0]["messages"]
     assert [m["role"] for m in history] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert history[2]["tool_calls"][0]["function"]["name"] == "get_quote"
+
+
+def test_a_thought_goes_back_within_its_turn_and_not_into_the_next(tmp_path):
+    class Thinking(Gold):
+        def __call__(self, body):
+            status, reply = super().__call__(body)
+            reply["choices"][0]["message"]["reasoning_content"] = "musing"
+            return status, reply
+
+    with Server(Thinking(), "m") as server:
+        _, samples = played(request_of(tmp_path, server, subsets=("multi_turn",), thinking=True))
+        bodies = [json.loads(raw) for _, raw in server.seen]
+    assert {s.reward for s in samples} == {1.0}
+    for body in bodies:
+        last = max(i for i, m in enumerate(body["messages"]) if m["role"] == "user")
+        own = [m for m in body["messages"][last:] if m["role"] == "assistant"]
+        assert all(m["reasoning_content"] == "musing" for m in own)
+        assert not any("reasoning_content" in m for m in body["messages"][:last])
+        assert body["chat_template_kwargs"] == {"enable_thinking": True}
+    assert any(m["role"] == "assistant" and m.get("reasoning_content") for b in bodies for m in b["messages"])
 
 
 def test_tools_are_mined_from_gold_calls_and_offered_whole(tmp_path):
@@ -127,7 +148,7 @@ def test_a_failure_of_the_endpoint_has_no_score_and_withholds_the_headline(tmp_p
         scores["multi", "tf1", "strict"].score is None
         and scores["multi", "tf1", "strict"].n_infra_failure == 1
     )
-    assert scores["multi", "tf1", "upstream"].score == 1.0
+    assert scores["multi", "tf1", "upstream"].score is None  # two of three would print 1.0
 
 
 def test_order_in_a_parallel_group_separates_the_two_readings_of_emr(tmp_path):
@@ -212,8 +233,10 @@ def test_the_whole_way_through_the_runner(tmp_path):
     assert [r.code for r in runs] == [0, 0] and len(samples) == 5
     by = {(s.subset, s.metric, s.source): s for s in scores}
     assert by["multi", "tf1", "strict"].score == 1.0
-    assert by["all", "tf1", "strict"].score < by["all", "tf1", "upstream"].score == 1.0
-    assert by["all", "tf1", "strict"].skipped == ("multi_turn",)
+    assert by["single", "tf1", "strict"].score < by["single", "tf1", "upstream"].score == 1.0
+    for name in ("all", "level-easy", "scenery-funds"):  # each lacks the conversations of a subset
+        assert by[name, "tf1", "strict"].score is None is by[name, "tf1", "upstream"].score
+        assert by[name, "tf1", "strict"].skipped == ("multi_turn: not asked for",)
     assert "replay, not official" in by["all", "tf1", "strict"].harness
     assert not [f for f in (tmp_path / "out").rglob("*") if f.is_file() and b"canary" in f.read_bytes()]
 

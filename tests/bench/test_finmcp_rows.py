@@ -64,6 +64,20 @@ def test_two_rows_of_one_id_are_refused(tmp_path):
         read([path])
 
 
+def test_every_score_says_that_nobody_else_played_and_on_which_data(tmp_path):
+    options = {"uri": str(write(tmp_path / "rows.json"))}
+    end = Endpoint(base_url="http://127.0.0.1:1/v1", model="m")
+    asked = EvalRequest(
+        roles=EvalRoles(agent=end), subsets=("single",), trials=1, seed=0, out=tmp_path, options=options
+    )
+    env = HarnessEnv(spec=FinMcp().spec(options), root=tmp_path, python=tmp_path / "python", source=tmp_path)
+    samples = [SampleRecord(task="single/1", trial=0, seed=0, status=SampleStatus.INFRA_FAILURE)]
+    for score in FinMcp().summarise(env, asked, samples, bootstrap=10):
+        said = score.versions
+        assert (said["user"], said["judge"], said["mode"]) == ("none", "none", "replay") and said["thinking"]
+        assert said["data"] and score.data_hash.startswith(said["data"]) and score.score is None
+
+
 def test_the_hash_of_the_data_is_of_content_not_of_names(tmp_path):
     one, two = write(tmp_path / "a.json"), write(tmp_path / "b" / "c.json")
     assert digest([one]) == digest([two])

@@ -9,8 +9,9 @@ import pytest
 
 from envace.bench.harness import isolate, pipeline
 from envace.bench.harness.pipeline import evaluate
+from envace.bench.harness.spec import EvalRoles
 from envace.errors import EnvironmentUnready, StageFailed, UserError
-from envace.types import SampleStatus, to_json
+from envace.types import Endpoint, SampleStatus, replace, to_json
 
 KEY = "sk/canary+3456=xyz"
 
@@ -193,3 +194,43 @@ def test_a_canary_key_is_in_no_file_of_the_outputs(tmp_path, monkeypatch, isolat
         content = str(path).split(str(tmp_path))[1].encode() + path.read_bytes().replace(b"CANARY_KEY", b"")
         assert not [form for form in forms if form in content], path
     assert KEY not in json.dumps([to_json(r) for r in (*scores, *samples)])
+
+
+def test_a_user_that_is_the_agent_itself_is_warned_of(served, tmp_path):
+    agent = Endpoint(base_url=served[0], model="m")
+    for role, warned in (("user", True), ("judge", True), ("", False)):
+        said: list[str] = []
+        other = {role: replace(agent, base_url=served[0] + "/")} if role else {}
+        asked = replace(
+            harness_kit.request(served[0], tmp_path / "out"), roles=EvalRoles(agent=agent, **other)
+        )
+        pipeline._warn_shared(harness_kit.FakeBench(), asked, said.append)
+        assert bool(said) is warned and all(
+            f"warning: the {role} is the agent's own model" in x for x in said
+        )
+
+
+@pytest.mark.parametrize("role", ["user", "judge"])
+def test_any_roles_dead_server_is_named_before_the_harness_starts(served, tmp_path, role):
+    roles = EvalRoles(
+        agent=Endpoint(base_url=served[0], model="m"),
+        **{role: Endpoint(base_url="http://127.0.0.1:9/v1", model="u")},
+    )
+    asked = replace(harness_kit.request(served[0], tmp_path / "out"), roles=roles)
+    with pytest.raises(EnvironmentUnready, match="no model server answers at http://127.0.0.1:9/v1/models"):
+        evaluate(harness_kit.FakeBench(), asked, tmp_path / ".harness", say=[].append, probe_s=0.3)
+    assert served[1] == [] and not list(tmp_path.rglob("log.txt"))
+
+
+def test_other_keys_of_the_options_are_no_part_of_a_sample(served, tmp_path, monkeypatch):
+    """The key of a tool or search server, quoted in an error in base64."""
+    monkeypatch.setenv("TOOL_KEY", KEY)
+    quoted = base64.b64encode(KEY.encode()).decode()
+
+    class Quoting(harness_kit.FakeBench):
+        def parse(self, env, request, runs):
+            made = super().parse(env, request, runs)
+            return [replace(s, error=f"{quoted} {KEY}") for s in made]
+
+    _, samples, _ = go(served[0], tmp_path, bench=Quoting(), options={"mcp_key_env": "TOOL_KEY"})
+    assert {s.error for s in samples} == {"[redacted] [redacted]"}

@@ -1,9 +1,11 @@
 """Bootstrap intervals clustered by task, and pass^k."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from envace.bench.stats import cluster_bootstrap, paired_bootstrap, pass_hat_k
+from envace.bench.stats import cluster_bootstrap, paired_bootstrap, pass_hat_k, stratified
 
 
 def test_the_estimate_is_the_mean_over_tasks_of_trial_means():
@@ -53,6 +55,23 @@ def test_pairing_removes_the_difficulty_of_tasks():
 def test_a_pair_on_different_tasks_is_refused():
     with pytest.raises(ValueError, match="1 tasks are in one of the two only, e.g. b"):
         paired_bootstrap({"a": [1.0], "b": [1.0]}, {"a": [0.0]}, 100, 1)
+
+
+def test_strata_are_drawn_within_themselves_and_exhaustively_so():
+    """Three tasks of each of two strata: 27 x 27 equally likely draws, of which the interval is the percentiles."""
+    a, b = np.array([0.0, 0.2, 1.0]), np.array([0.1, 0.5, 0.9])
+    of = lambda m: 0.25 * m["a"] + 0.75 * m["b"]  # noqa: E731
+    means = [[np.mean(draw) for draw in itertools.product(v, repeat=3)] for v in (a, b)]
+    exact = [0.25 * x + 0.75 * y for x in means[0] for y in means[1]]
+    point, low, high = stratified({"a": a, "b": b}, of, 40_000, 1)
+    assert point == pytest.approx(0.25 * 0.4 + 0.75 * 0.5)
+    assert (low, high) == pytest.approx(tuple(np.quantile(exact, [0.025, 0.975])), abs=0.02)
+    assert stratified({"b": b, "a": a}, of, 300, 1) == stratified({"a": a, "b": b}, of, 300, 1)
+
+
+def test_a_stratum_of_one_task_has_an_estimate_and_no_interval():
+    found = stratified({"a": np.array([1.0]), "b": np.array([0.0, 1.0])}, lambda m: m["a"] - m["b"], 50, 0)
+    assert found == (0.5, None, None)
 
 
 def test_many_resamples_are_cut_into_chunks_with_the_right_total(monkeypatch):

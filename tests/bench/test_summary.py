@@ -2,7 +2,14 @@
 
 import pytest
 
-from envace.bench.summary import complete_plan, plan, summarise, values_by_task
+from envace.bench.summary import (
+    complete_enough,
+    complete_plan,
+    plan,
+    summarise,
+    upstream_by_task,
+    values_by_task,
+)
 from envace.types import SampleRecord, SampleStatus, to_json
 
 SCORED, AGENT, INFRA, MISSING = SampleStatus
@@ -37,7 +44,7 @@ def test_an_agent_failure_counts_zero_and_is_no_step_count():
     assert found["steps"].score == 4.0 and found["steps"].scale == "count"
 
 
-def test_one_success_among_infrastructure_failures_is_no_perfect_score():
+def test_bug_30_tau2_493_one_success_among_infrastructure_failures_is_no_perfect_score():
     planned = plan([f"t{i}" for i in range(400)], 1)
     samples = [sample("t0", 0, 1)] + [sample(f"t{i}", 0, status=INFRA) for i in range(1, 400)]
     r = records(samples, planned)["success"]
@@ -54,6 +61,17 @@ def test_a_lower_gate_lets_a_part_through_and_still_shows_what_is_lost():
     r = records(samples, min_complete=0.75)["success"]
     assert r.score == 0.75 and r.n_infra_failure == 1
     assert records(samples, min_complete=0.76)["success"].score is None
+
+
+def test_what_the_harness_counted_is_gathered_by_task_and_gated_like_our_own():
+    kept = [
+        SampleRecord(task="a", trial=k, seed=0, status=SCORED, metrics={"upstream": u})
+        for k, u in enumerate((1, 0))
+    ]
+    lost = SampleRecord(task="b", trial=0, seed=0, status=INFRA)
+    assert upstream_by_task([*kept, lost]) == {"a": [1.0, 0.0]}
+    assert complete_enough([*kept, lost], 2 / 3) and not complete_enough([*kept, lost], 0.67)
+    assert not complete_enough([], 0.0)
 
 
 def test_nothing_scored_has_no_headline_even_without_a_gate():

@@ -6,6 +6,7 @@ address) that holds its repository.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,7 @@ def test_the_truth_replayed_scores_one_with_every_role_on_its_own_server(
     judged = {("judge", NAMES["judge"])} if source["source"] == "upstream" else set()
     assert asked == {("agent", NAMES["agent"]), ("user", NAMES["user"])} | judged
     assert {key for role, _, key in truth.seen if role == "user"} == {"Bearer canary-user-4711"}
+    assert truth.bodies and not any("canary" in json.dumps(b) or "api_base" in b for b in truth.bodies)
     assert "canary" not in _all_text(tmp_path)
 
 
@@ -101,7 +103,7 @@ def test_the_mock_domain_is_played_whole_beside_its_floor(source: dict[str, Any]
     assert score.floors["do_nothing"] == pytest.approx(
         1 / len(solved)
     )  # one task asks for nothing to be done
-    assert score.versions["tau2_source"] == source["source"] and score.versions["tau2_user"] == NAMES["user"]
+    assert score.versions["tau2_source"] == source["source"] and score.versions["user"] == NAMES["user"]
 
 
 def test_faults_of_the_agent_cost_it_and_nothing_is_dropped(source: dict[str, Any], tmp_path: Path) -> None:
@@ -151,7 +153,29 @@ def test_one_task_of_three_lost_to_the_server_stops_the_gate_and_a_second_run_me
     assert scores["retail/reward/strict"].score == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("role", ["agent", "user"])
+def test_a_judge_that_dies_is_not_the_agents_zero(source: dict[str, Any], tmp_path: Path) -> None:
+    if source["source"] == "fork":
+        pytest.skip("no task of the fork asks a judge")
+    truth = truth_about(source, ("retail",), 8)
+    judged = {i for i, t in truth.tasks.items() if t["evaluation_criteria"].get("nl_assertions")}
+    truth.faults = dict.fromkeys(judged, "judge-down")
+    with three_servers(truth) as servers:
+        scores, samples = play(tmp_path / "out", servers, source | {"floor": False}, ("retail",), limit=8)
+    lost = {i for i, s in samples.items() if s.status is SampleStatus.INFRA_FAILURE}
+    assert judged and lost == judged and all(samples[i].error.startswith("judge: ") for i in lost)
+    assert scores["retail/reward/strict"].score is None
+
+
+def test_a_call_left_in_the_text_is_the_agents_failure(source: dict[str, Any], tmp_path: Path) -> None:
+    truth = truth_about(source, ("mock",))
+    truth.faults = {"mock/update_task_1": "raw"}
+    with three_servers(truth) as servers:
+        _, samples = play(tmp_path / "out", servers, source | {"floor": False, "max_steps": 12}, ("mock",))
+    failed = {task: s.error for task, s in samples.items() if s.status is SampleStatus.AGENT_FAILURE}
+    assert failed == {"mock/update_task_1": "agent: malformed call (call markup in the text)"}
+
+
+@pytest.mark.parametrize("role", ["agent", "user", "judge"])
 def test_a_server_that_is_down_is_named_before_anything_starts(
     role: str, source: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from envace.bench.harness.resume import SETTLED
 from envace.bench.summary import complete_plan
 from envace.bench.tau2.failures import cause_of
 from envace.bench.tau2.parse import parse_folder
+from envace.bench.tau2.sources import Options
 from envace.types import SampleRecord, SampleStatus
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tau2"
@@ -55,12 +57,24 @@ EXPECTED = {  # mock tasks of the recorded runs with one fault each
 
 
 @pytest.mark.parametrize("source", ["upstream", "fork"])
-def test_each_fault_is_laid_at_the_right_door(source: str) -> None:
+def test_tau2_159_each_fault_is_laid_at_the_right_door(source: str) -> None:
+    """tau² files a full context under the infrastructure and plays the dialogue again."""
     records = by_task(FIXTURES / f"{source}_faults")
     for task, (status, error) in EXPECTED.items():
         assert records[task].status is status, task
         assert records[task].error.startswith(error), task
     assert records["create_task_1"].reward == 0.0
+
+
+def test_tau2_159_a_full_context_is_neither_played_again_nor_forgotten_on_resuming(tmp_path: Path) -> None:
+    assert Options().retries == 0  # whole dialogues; tau²'s own default is 3
+    file = json.loads((FIXTURES / "upstream_faults" / "results.json").read_text())
+    (first,) = [s for s in file["simulations"] if s["task_id"] == "create_task_1_nl_eval"]
+    write(tmp_path, [first], "before-1.json")
+    write(tmp_path, [first | {"termination_reason": "user_stop", "reward_info": {"reward": 1.0}}])
+    (record,) = parse_folder(tmp_path, "mock")
+    assert (record.status, record.error) == (SampleStatus.AGENT_FAILURE, "agent: context overflow")
+    assert record.status in SETTLED  # its job is done: nothing asks for it again
 
 
 def test_upstream_counts_none_of_its_exceptions_and_the_fork_counts_all_of_them_zero() -> None:
@@ -111,13 +125,29 @@ def write(folder: Path, rows: list[dict[str, object]], name: str = "results.json
         ("a_word_of_tomorrow", SampleStatus.INFRA_FAILURE, None),
     ],
 )
-def test_endings_that_upstream_does_not_grade(
+def test_tau2_82_endings_that_upstream_does_not_grade(
     tmp_path: Path, stop: str, status: SampleStatus, reward: float | None
 ) -> None:
     (record,) = parse_folder(write(tmp_path, [row(stop, 0.0)]), "airline")
     assert (record.status, record.reward) == (status, reward)
     assert record.metrics["upstream"] == 0.0
     assert bool(record.error) is (status is not SampleStatus.SCORED)
+
+
+@pytest.mark.parametrize("stop", ["max_steps", "too_many_errors"])
+def test_tau2_82_an_ending_without_sub_rewards_is_read_as_it_stands(tmp_path: Path, stop: str) -> None:
+    """tau² grades no part of a dialogue that ran out: no checks, no breakdown, a note and a reward of 0."""
+    bare = {"reward": 0.0, "db_check": None, "env_assertions": None, "nl_assertions": None, "communicate_checks": None,
+            "reward_breakdown": None, "info": {"note": "ended early"}}  # fmt: skip
+    judged = {
+        "id": "7",
+        "evaluation_criteria": {"reward_basis": ["DB", "NL_ASSERTION"], "nl_assertions": ["said so"]},
+    }
+    ended = row(stop, 0.0) | {"reward_info": bare}
+    (tmp_path / "results.json").write_text(json.dumps({"tasks": [judged], "simulations": [ended]}))
+    (record,) = parse_folder(tmp_path, "retail")
+    wanted = (SampleStatus.SCORED, 0.0) if stop == "max_steps" else (SampleStatus.AGENT_FAILURE, None)
+    assert (record.status, record.reward) == wanted and record.metrics["upstream"] == 0.0
 
 
 def test_an_ending_without_a_reward_is_no_zero(tmp_path: Path) -> None:

@@ -18,8 +18,14 @@ from envace.types import Endpoint, Sampling
 AGENT = Endpoint(
     base_url="http://127.0.0.1:1/v1", model="policy", key_env="AGENT_KEY", sampling=Sampling(temperature=0.5)
 )
-USER = Endpoint(base_url="http://127.0.0.1:2/v1", model="lab/user", key_env="USER_KEY")
-JUDGE = Endpoint(base_url="http://127.0.0.1:3/v1", model="judge", key_env="JUDGE_KEY")
+USER = Endpoint(
+    base_url="http://127.0.0.1:2/v1", model="lab/user", key_env="USER_KEY",
+    sampling=Sampling(temperature=0.3, max_tokens=700),
+)  # fmt: skip
+JUDGE = Endpoint(
+    base_url="http://127.0.0.1:3/v1", model="judge", key_env="JUDGE_KEY",
+    sampling=Sampling(temperature=0.0, max_tokens=900, top_k=5),
+)  # fmt: skip
 
 
 def task(ident: str, basis: list[str] | None = None, assertions: int = 0) -> dict[str, Any]:
@@ -136,6 +142,27 @@ def test_a_subset_that_cannot_be_had_is_skipped_with_its_reason_and_an_unknown_o
         Tau2().plan(env, request(tmp_path, ("flights",)))
 
 
+def test_every_score_says_who_played_judged_where_a_judge_grades_and_on_which_data(
+    env: HarnessEnv, tmp_path: Path
+) -> None:
+    scores = Tau2().summarise(env, request(tmp_path), [], bootstrap=10, versions={"torch": "2"})
+    said = {s.subset: s for s in scores}
+    assert {s.versions["user"] for s in scores} == {"lab/user"} and {
+        s.versions["thinking"] for s in scores
+    } == {"false"}
+    assert said["airline"].versions["judge"] == "none" and said["retail"].versions["judge"] == "judge"
+    assert said["macro"].versions["judge"] == "none; judge" and said["macro"].versions["torch"] == "2"
+    assert len({s.data_hash for s in said.values()}) == 3  # of each domain, and of all of an average
+    assert all(
+        s.data_hash.startswith(s.versions["data"])
+        for name, s in said.items()
+        if name in ("airline", "retail")
+    )
+    before = said["airline"].data_hash
+    (env.source / "data/tau2/domains/airline/db.json").write_text("{}")
+    assert Tau2().summarise(env, request(tmp_path), [], bootstrap=10)[0].data_hash != before
+
+
 def test_a_harness_without_its_tasks_says_so(env: HarnessEnv, tmp_path: Path) -> None:
     (env.source / "data/tau2/domains/airline/tasks.json").unlink()
     with pytest.raises(DataError, match="build it anew"):
@@ -148,13 +175,16 @@ def test_every_role_has_its_own_server_name_and_key(env: HarnessEnv, tmp_path: P
         argument(job, "--agent-llm") == "openai/policy" and argument(job, "--user-llm") == "openai/lab/user"
     )
     assert json.loads(argument(job, "--agent-llm-args"))["api_base"] == AGENT.base_url
-    assert json.loads(argument(job, "--user-llm-args")) == {
-        "api_base": USER.base_url, "timeout": 600.0, "num_retries": 3, "temperature": 0.0,
+    user = json.loads(argument(job, "--user-llm-args"))
+    assert user == {
+        "api_base": USER.base_url, "timeout": 600.0, "num_retries": 3, "temperature": 0.3, "top_p": 1.0, "max_tokens": 700,
     }  # fmt: skip
     assert (
         told(job)["judge"]["model"] == "openai/judge"
         and told(job)["judge"]["args"]["api_base"] == JUDGE.base_url
     )
+    judge = told(job)["judge"]["args"]
+    assert (judge["temperature"], judge["max_tokens"], judge["extra_body"]) == (0.0, 900, {"top_k": 5})
     assert job.secrets == {
         "TAU2_AGENT_KEY": "AGENT_KEY",
         "TAU2_USER_KEY": "USER_KEY",
@@ -169,6 +199,13 @@ def test_keys_stand_nowhere_but_in_the_environment(
     for name in ("AGENT_KEY", "USER_KEY", "JUDGE_KEY"):
         monkeypatch.setenv(name, "canary-4711")
     assert "canary" not in repr(Tau2().plan(env, request(tmp_path)))
+
+
+def test_an_address_with_a_query_is_refused_with_what_to_do(env: HarnessEnv, tmp_path: Path) -> None:
+    user = Endpoint(base_url="http://127.0.0.1:2/v1?api_key=sesame", model="u")
+    with pytest.raises(UserError, match="name the key by key_env") as caught:
+        Tau2().plan(env, request(tmp_path, user=user))
+    assert "sesame" not in str(caught.value)
 
 
 def test_one_server_for_two_roles_needs_one_key(env: HarnessEnv, tmp_path: Path) -> None:

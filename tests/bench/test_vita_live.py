@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.vita.adapter import Vita
 from envace.bench.vita.source import FOLDER, missing
-from envace.errors import UserError
+from envace.errors import EnvironmentUnready, UserError
 from envace.types import Endpoint, SampleStatus, Sampling
 
 SOURCE = os.environ.get("ENVACE_VITA_SOURCE", "")
@@ -85,8 +86,11 @@ def test_replayed_orders_score_one_with_three_separate_roles(env, tmp_path):
     assert {s.status for s in samples.values()} == {S.SCORED} and len(samples) == 3
     for source in ("strict", "upstream"):
         assert scores["delivery", "reward", source].score == 1.0
-    assert scores["delivery", "rubrics", "strict"].score == scores["macro", "reward", "derived"].score == 1.0
-    assert scores["macro", "reward", "derived"].skipped == ("instore", "ota", "cross")
+    assert scores["delivery", "rubrics", "strict"].score == 1.0
+    macro = scores["macro", "reward", "derived"]
+    assert macro.score is None and macro.skipped == tuple(
+        f"{d}: not asked for" for d in ("instore", "ota", "cross")
+    )
     assert all(s.seen for s in servers.values())
     print("isolated:", [r.isolated for r in runs])
 
@@ -116,6 +120,29 @@ def test_an_empty_message_is_zero_in_both(env, tmp_path):
     assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
 
 
+def test_a_call_left_in_the_text_is_the_agents_failure(env, tmp_path):
+    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: "raw"}, once=True)
+    assert samples[f"delivery/{FIRST}"].error == "agent: malformed_call (call markup in the text)"
+    assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("down", ["agent", "user", "judge"])
+def test_a_server_that_is_down_is_named_before_anything_starts(env, tmp_path, down):
+    with Server(nothing, "m") as up, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        ends = {
+            r: Endpoint(base_url=dead if r == down else up.url, model="m") for r in ("agent", "user", "judge")
+        }
+        request = EvalRequest(
+            roles=EvalRoles(**ends), subsets=("delivery",), trials=1, seed=3, out=tmp_path / "out", limit=1,
+            options={"uri": SOURCE},
+        )  # fmt: skip
+        with pytest.raises(EnvironmentUnready, match="no model server answers"):
+            evaluate(Vita(), request, ROOT, say=lambda _: None, probe_s=0.5)
+    assert not up.seen and not list(tmp_path.rglob("results.json"))
+
+
 def test_another_go_after_a_malformed_call_is_no_success(env, tmp_path):
     scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: "malformed"}, once=True)
     assert samples[f"delivery/{FIRST}"].metrics["attempts"] == 2
@@ -126,8 +153,9 @@ def test_another_go_after_a_malformed_call_is_no_success(env, tmp_path):
 def test_a_server_that_dies_for_one_of_three_withholds_the_headline_and_is_asked_again(env, tmp_path):
     scores, samples, *_ = evaluated(env, tmp_path / "out", faults={SECOND: "down"})
     assert samples[f"delivery/{SECOND}"].status is S.INFRA_FAILURE and len(samples) == 3
-    assert scores["delivery", "reward", "strict"].score is None
-    assert scores["delivery", "reward", "upstream"].score == 1.0
+    assert (
+        scores["delivery", "reward", "strict"].score is None is scores["delivery", "reward", "upstream"].score
+    )
 
 
 def test_an_interrupted_results_file_is_taken_up(env, tmp_path):
@@ -154,8 +182,9 @@ def test_a_judge_without_a_verdict_is_not_the_agents_zero(env, tmp_path):
     scores, samples, *_ = evaluated(env, tmp_path / "out", prose=True)
     assert {s.status for s in samples.values()} == {S.INFRA_FAILURE}
     assert all(s.error.startswith("judge: unreadable") for s in samples.values())
-    assert scores["delivery", "reward", "strict"].score is None
-    assert scores["delivery", "reward", "upstream"].score == 0.0
+    assert (
+        scores["delivery", "reward", "strict"].score is None is scores["delivery", "reward", "upstream"].score
+    )
 
 
 def test_doing_nothing_scores_the_floor(env, tmp_path):

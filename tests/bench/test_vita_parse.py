@@ -65,8 +65,11 @@ def test_a_task_that_upstream_drops_in_silence_is_missing(tmp_path):
     ]  # fmt: skip
     made = scores.records(("delivery",), samples, {"delivery": 0.0})
     strict, upstream = (next(r for r in made if r.source == x) for x in ("strict", "upstream"))
-    assert upstream.score == 1.0  # what upstream's summary said of that run
-    assert strict.score is None and strict.n_missing == 1
+    assert strict.score is None is upstream.score and strict.n_missing == 1
+    lenient = scores.records(("delivery",), samples, {"delivery": 0.0}, min_complete=0.5)
+    assert (
+        next(r for r in lenient if r.source == "upstream").score == 1.0
+    )  # what its summary said of that run
 
 
 def test_what_was_dropped_is_told_apart_by_whose_fault_it_was(tmp_path):
@@ -201,15 +204,41 @@ def test_scores_of_several_domains_and_trials_by_hand():
     assert by["delivery", "pass_hat_2", "strict"].score == 0.0
     assert by["delivery", "pass_at_2", "strict"].score == 1.0
     assert by["ota", "pass_hat_2", "strict"].score == by["ota", "pass_at_2", "strict"].score == 0.5
-    macro = by["macro", "reward", "derived"]
-    assert macro.score == 0.5 and macro.skipped == ("cross",) and macro.low <= 0.5 <= macro.high
-    assert macro.floors == {"do_nothing": 0.05} and macro.n_tasks == 4 and macro.n_agent_failure == 1
+    for name in ("macro", "micro"):
+        average = by[name, "reward", "derived"]
+        assert (average.score, average.low, average.high, average.floors) == (None, None, None, {})
+        assert average.skipped == ("cross: not asked for",)
+        assert average.n_tasks == 4 and average.n_agent_failure == 1
 
 
-def test_the_mean_over_domains_is_withheld_when_one_of_them_is():
-    samples = [sample("delivery/a", 0, 1.0), sample("ota/a", 0, None, S.INFRA_FAILURE)]
-    made = scores.records(("delivery", "ota"), samples, {"delivery": 0.0, "ota": 0.0})
-    assert made[-1].subset == "macro" and made[-1].score is None
+DOMAINS = tuple(source.DOMAINS)
+
+
+def test_vitabench_10_the_mean_over_domains_and_over_all_tasks_have_a_name_each():
+    """Reports gave the cross-scenario score, others the mean of all tasks, both as "VitaBench"."""
+    rewards = {
+        "delivery": (1.0, 1.0, 1.0, 0.0),
+        "instore": (0.0, 0.0),
+        "ota": (1.0, 0.0),
+        "cross": (0.0, 0.0),
+    }
+    samples = [sample(f"{d}/{k}", 0, r) for d, own in rewards.items() for k, r in enumerate(own)]
+    floors = {"delivery": 0.5, "instore": 0.0, "ota": 0.0, "cross": 0.0}
+    by = {(r.subset, r.metric, r.source): r for r in scores.records(DOMAINS, samples, floors)}
+    macro, micro = (by[name, "reward", "derived"] for name in ("macro", "micro"))
+    assert macro.score == pytest.approx((0.75 + 0 + 0.5 + 0) / 4) and micro.score == pytest.approx(4 / 10)
+    assert macro.floors["do_nothing"] == 0.125 and micro.floors["do_nothing"] == pytest.approx(0.2)
+    assert macro.low <= macro.score <= macro.high and micro.low <= micro.score <= micro.high
+    assert by["cross", "reward", "strict"].score == 0.0 and (macro.skipped, micro.skipped) == ((), ())
+
+
+def test_the_averages_over_domains_are_withheld_when_one_of_them_is():
+    samples = [sample(f"{d}/a", 0, 1.0) for d in DOMAINS[1:]]
+    samples.append(sample(f"{DOMAINS[0]}/a", 0, None, S.INFRA_FAILURE))
+    made = scores.records(DOMAINS, samples, dict.fromkeys(DOMAINS, 0.0))
+    assert [(r.subset, r.score, r.skipped) for r in made[-2:]] == [
+        (name, None, (f"{DOMAINS[0]}: incomplete",)) for name in ("macro", "micro")
+    ]
 
 
 def test_a_task_without_rubrics_would_be_won_by_doing_nothing():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from envace.bench.harness.asked import thinking_of
+from envace.bench.harness.registry import lacking
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.vita import source
 from envace.bench.vita.adapter import Vita
@@ -80,6 +82,18 @@ def test_thinking_and_language_are_arguments(env, tmp_path):
     assert argv()[argv().index("--language") + 1] == "chinese"
 
 
+def test_the_agents_template_is_told_whether_to_think_and_the_score_says_what_it_was_told(env, tmp_path):
+    def told(**changes):
+        request = request_of(tmp_path, **changes)
+        roles = json.loads(Vita().plan(env, request)[0].files["job.json"])["roles"]
+        assert not any("chat_template_kwargs" in roles[r]["body"] for r in ("user", "judge"))
+        return roles["agent"]["body"].get("chat_template_kwargs"), thinking_of(request)
+
+    assert told() == ({"enable_thinking": False}, "false")
+    assert told(thinking=True) == ({"enable_thinking": True}, "true")
+    assert told(thinking=True, options={"template_kwargs": False}) == (None, "unknown")
+
+
 def test_a_domain_whose_data_are_absent_is_named_with_the_reason(env, tmp_path):
     with pytest.raises(
         UserError, match=r"domain ota cannot run in chinese, because data/vita/domains/ota/tasks.json"
@@ -88,6 +102,11 @@ def test_a_domain_whose_data_are_absent_is_named_with_the_reason(env, tmp_path):
     with pytest.raises(UserError, match="delivery cannot run in english"):
         Vita().plan(env, request_of(tmp_path, options={"language": "english"}))
     assert len(source.missing(env)) == 7 and "cross (english)" in source.missing(env)
+
+
+def test_domains_without_data_are_named_with_the_way_to_get_them(env):
+    (said,) = lacking(env)
+    assert said.startswith("cannot run delivery (english), instore (chinese)") and "--uri vita=" in said
 
 
 def test_task_data_of_another_revision_are_refused(env, tmp_path):
@@ -125,5 +144,9 @@ def test_a_score_says_who_judged_and_in_which_language(env, tmp_path):
     assert {r.versions["judge"] for r in made} == {"j"} and {r.versions["language"] for r in made} == {
         "chinese"
     }
+    said = made[-1].versions
+    assert (said["user"], said["thinking"]) == ("same", "false") and made[-1].data_hash.startswith(
+        said["data"]
+    )
     assert made[0].versions["envace"] == "1" and made[0].harness.startswith("vita-96f3b8529d8e")
-    assert made[-1].skipped == ("instore", "ota", "cross")
+    assert made[-1].skipped == ("instore: not asked for", "ota: not asked for", "cross: not asked for")

@@ -101,11 +101,12 @@ def reply(r, drawn) -> Completion:
     st.lists(replies, min_size=12, max_size=12),
     st.sampled_from(KINDS),
     st.sampled_from(["ignore", "execute"]),
+    st.sampled_from(["template", "keep"]),
 )
-@settings(max_examples=150, deadline=None)
-def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls):
-    r = RENDERERS[kind]
-    episode, log = played(r, lambda q: reply(r, script[q.step]), Method(thought_calls=thought_calls))
+@settings(max_examples=200, deadline=None)
+def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls, old_thoughts):
+    r, method = RENDERERS[kind], Method(thought_calls=thought_calls, old_thoughts=old_thoughts)
+    episode, log = played(r, lambda q: reply(r, script[q.step]), method)
     assert episode.stop in (StopReason.DONE, StopReason.STEP_BUDGET, StopReason.CONTEXT_BUDGET), episode
     streams = streams_of(rows_from_episode(episode, Method()), "merged")
     found = [trained(s.prompt_ids, s.response_ids, s.loss_mask, s.logprobs) for s in streams]
@@ -114,11 +115,15 @@ def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls):
     assert restarts == sum(row.restart is not None for row in log.rows())
 
 
-@given(st.lists(replies, min_size=12, max_size=12), st.sampled_from(KINDS))
-@settings(max_examples=60, deadline=None)
-def test_every_prompt_and_what_was_sampled_on_it_stand_in_one_row_of_the_log(script, kind):
+@given(
+    st.lists(replies, min_size=12, max_size=12),
+    st.sampled_from(KINDS),
+    st.sampled_from(["template", "keep"]),
+)
+@settings(max_examples=80, deadline=None)
+def test_every_prompt_and_what_was_sampled_on_it_stand_in_one_row_of_the_log(script, kind, old_thoughts):
     r = RENDERERS[kind]
-    episode, log = played(r, lambda q: reply(r, script[q.step]))
+    episode, log = played(r, lambda q: reply(r, script[q.step]), Method(old_thoughts=old_thoughts))
     rows = [tuple(row.ids) for row in log.rows()]
     for g in episode.generations:
         whole = g.prompt_ids + g.output_ids

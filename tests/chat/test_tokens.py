@@ -76,7 +76,7 @@ def test_a_rewritten_history_is_named():
         fast.chat_template = before
 
 
-def test_the_newline_behind_an_end_token_is_part_of_what_results_add():
+def test_bug_1_the_newline_behind_an_end_token_is_part_of_what_results_add():
     r = renderer("qwen3 thinking")
     text = r.tokenizer.decode(suffix(r, shape_of(r).ends, [result("{}")]))
     assert text == (
@@ -98,7 +98,7 @@ def test_tool_turns_and_user_turns_without_thoughts(kind):
 
 
 @pytest.mark.parametrize("kind", ["tiny thinking", "qwen3 thinking"])
-def test_a_user_turn_after_a_thought_begins_a_row(kind):
+def test_bug_2_a_user_turn_after_a_thought_begins_a_row(kind):
     chat = [
         *OPEN,
         said("", "get", thinking="t1"),

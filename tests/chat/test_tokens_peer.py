@@ -1,5 +1,8 @@
 """The same ids as verl's continuous-token builder where that can be right, and Qwen3's real vocabulary."""
 
+import unicodedata
+from functools import cache
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,12 +16,19 @@ from envace.chat.renderer import HFRenderer, as_dicts
 OPEN = [user("hi")]
 
 
-@pytest.fixture(scope="module")
-def builder():
-    """verl's for Qwen3, on the bundled vocabulary with Qwen3's template."""
+@cache
+def qwen3_tokenizer():
+    """Qwen3's own, which the package dashscope of the extra `dev` brings."""
+    return qwen3.qwen3_tokenizer(qwen3.vocabulary_file())
+
+
+@pytest.fixture(scope="module", params=["bundled vocabulary", "Qwen3's vocabulary"])
+def peer(request):
+    """A renderer with Qwen3's template, and verl's builder of the same."""
     verl = pytest.importorskip("verl.utils.tokenizer.continuous_token")
-    r = renderer("qwen3 thinking")
-    return verl.QwenContinuousTokenBuilder(r.tokenizer, chat_template_kwargs={"enable_thinking": True})
+    bundled = request.param == "bundled vocabulary"
+    r = renderer("qwen3 thinking") if bundled else HFRenderer(qwen3_tokenizer(), True)
+    return r, verl.QwenContinuousTokenBuilder(r.tokenizer, chat_template_kwargs={"enable_thinking": True})
 
 
 def peers_prompts(builder, r, chat):
@@ -45,14 +55,14 @@ def our_prompts(r, chat):
 
 @given(st.lists(steps(), max_size=3))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_tool_turns_give_the_ids_of_verls_builder(builder, rounds):
-    r = renderer("qwen3 thinking")
+def test_tool_turns_give_the_ids_of_verls_builder(peer, rounds):
+    r, builder = peer
     chat = [*OPEN, *[message for step in rounds for message in step], said("done")]
     assert our_prompts(r, chat) == peers_prompts(builder, r, chat)
 
 
-def test_verls_builder_keeps_thoughts_that_a_full_render_drops(builder):
-    r = renderer("qwen3 thinking")
+def test_verls_builder_keeps_thoughts_that_a_full_render_drops(peer):
+    r, builder = peer
     chat = [*OPEN, said("so", thinking="musing"), user("and"), said("bye")]
     ours, peers = our_prompts(r, chat)[-1], peers_prompts(builder, r, chat)[-1]
     assert ours == r.render(chat[:-1], TOOLS)
@@ -61,12 +71,7 @@ def test_verls_builder_keeps_thoughts_that_a_full_render_drops(builder):
 
 @pytest.mark.parametrize("thinking", [True, False])
 def test_qwen3s_own_vocabulary(thinking):
-    files = qwen3.vocabulary_file(), qwen3.template_file()
-    if None in files:
-        pytest.skip(
-            "the packages dashscope and trl, which carry Qwen3's vocabulary and template, are not here"
-        )
-    tokenizer = qwen3.qwen3_tokenizer(*files)
+    tokenizer = qwen3_tokenizer()
     named = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "<think>", "</think>")
     assert tokenizer.convert_tokens_to_ids(list(named)) == [151643, 151644, 151645, 151657, 151667, 151668]
     assert tokenizer.encode("Hello world") == [9707, 1879]
@@ -77,3 +82,20 @@ def test_qwen3s_own_vocabulary(thinking):
 
     for chat in [*probe_dialogues(), [*OPEN, said("", "get"), result("…\n\n 漢字 '\"}"), said("ok")]]:
         play(r, chat, check=check)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_qwen3s_vocabulary_encodes_as_its_own_library_does(text):
+    text = unicodedata.normalize("NFC", text)
+    assert qwen3_tokenizer().encode(text) == tiktoken_encoding().encode(text, allowed_special="all")
+    assert qwen3_tokenizer().decode(qwen3_tokenizer().encode(text)) == text
+
+
+@cache
+def tiktoken_encoding():
+    import tiktoken
+
+    ranks = qwen3.read_ranks(qwen3.vocabulary_file())
+    marks = {token: len(ranks) + k for k, token in enumerate((*qwen3.SPECIAL, *qwen3.MARKS))}
+    return tiktoken.Encoding("qwen3", pat_str=qwen3.SPLIT, mergeable_ranks=ranks, special_tokens=marks)

@@ -54,7 +54,7 @@ def test_the_log_gives_the_prompts_of_a_full_render(chat, r):
 
 @given(dialogues(), st.sampled_from(RENDERERS))
 @settings(max_examples=60, deadline=None)
-def test_columns_have_one_length_and_hold_every_sampled_token_once(chat, r):
+def test_bug_4_columns_have_one_length_and_hold_every_sampled_token_once(chat, r):
     rows = play(r, chat).rows()
     sampled = [i for message in chat if message.role == "assistant" for i in written(r, message)]
     assert [i for row in rows for i, m in zip(row.ids, row.mask, strict=True) if m] == sampled
@@ -66,7 +66,7 @@ def test_columns_have_one_length_and_hold_every_sampled_token_once(chat, r):
 
 @given(st.lists(st.lists(st.sampled_from(["order", "a", " ", "é", "status", "12", "x"]), min_size=1), max_size=4), st.sampled_from(RENDERERS))  # fmt: skip
 @settings(max_examples=80, deadline=None)
-def test_sampled_ids_survive_where_their_text_would_be_tokenised_otherwise(replies, r):
+def test_bug_3_sampled_ids_survive_where_their_text_would_be_tokenised_otherwise(replies, r):
     """Every reply is sampled piece by piece, so that no token spans two pieces."""
     log, sampled, at = TokenLog.open(r, [Message(role="user", content="hi")], TOOLS), [], 0
     for reply in replies:

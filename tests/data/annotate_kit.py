@@ -21,6 +21,7 @@ from envace.data.annotate.journal import Journal
 from envace.data.annotate.options import Options
 from envace.data.annotate.progress import Progress
 from envace.data.annotate.rows import triage
+from envace.data.annotate.source import Source, source_at
 from envace.data.annotate.work import Run
 from envace.data.annotate.write import write
 
@@ -238,7 +239,8 @@ def serving(script=well):
 def options(source, out, url, **changes):
     """Small and quick."""
     given = {"passes": ("low", "high"), "concurrency": 4, "attempts": 3, "timeout_s": 5.0, "model": "m"}
-    return Options(source=source, out=out, base_url=url, **{**given, **changes})
+    found = source if isinstance(source, Source) else source_at(source)
+    return Options(source=found, out=out, base_url=url, **{**given, **changes})
 
 
 def lines(path):

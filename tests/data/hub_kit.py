@@ -85,6 +85,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(401, "RepoNotFound")
         if f"/{ID}" not in path:
             return self.refuse(404, "RepoNotFound")
+        if path == f"/api/models/{ID}/revision/main":
+            return self.describe(path)
         if REVISION not in path:
             return self.refuse(404, "RevisionNotFound")
         if path.startswith("/api/"):

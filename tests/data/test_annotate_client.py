@@ -12,6 +12,7 @@ from annotate_kit import GOOD, Says, options, serving
 from envace.data.annotate.client import Client, Stopped
 from envace.data.annotate.options import Options, chat_url, check_url
 from envace.data.annotate.schemas import VERDICT
+from envace.data.annotate.source import Source
 from envace.data.annotate.wire import Question, retry_after
 from envace.errors import EnvironmentUnready, ParamsError
 
@@ -32,7 +33,7 @@ def ask(url, question=ASK, n=1, stop_after=None, **changes):
         stop = asyncio.Event()
         if stop_after is not None:
             asyncio.get_running_loop().call_later(stop_after, stop.set)
-        async with Client(options(".", ".", url, **changes), stop, backoff_s=0.01) as client:
+        async with Client(options(Source(), ".", url, **changes), stop, backoff_s=0.01) as client:
             return [await client.ask(question) for _ in range(n)]
 
     return asyncio.run(go())
@@ -195,5 +196,5 @@ def test_options_that_cannot_work_are_refused_at_once(changes):
 
 
 def test_a_pass_keeps_its_name_when_others_come_or_go():
-    names = options(".", ".", "http://h", passes=("low", "low", "high")).pass_names
+    names = options(Source(), ".", "http://h", passes=("low", "low", "high")).pass_names
     assert names == ("filter:low:0", "filter:low:1", "filter:high:0")

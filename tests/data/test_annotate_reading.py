@@ -1,4 +1,4 @@
-"""What people see of a run: the preview before it, the line during it, the page and the agreement after it."""
+"""What people see of a run: the preview before it, the line during it, and the page after it."""
 
 import io
 import json
@@ -8,7 +8,6 @@ import pytest
 from annotate_kit import BAD, Says, item, label, lines, options, raw_row, run, serving, well, write_rows
 
 from envace.data.__main__ import main
-from envace.data.annotate.agreement import agreement, compare
 from envace.data.annotate.options import Prices
 from envace.data.annotate.progress import Progress
 from envace.errors import DataError, ParamsError
@@ -24,12 +23,14 @@ def command(source, out, url, *more):
 def test_the_preview_comes_first_and_a_dry_run_stops_there(tmp_path, capsys):
     cut = raw_row(5)
     cut["messages"].pop()
+    cut["messages"][0]["content"] = ""
     source = write_rows(tmp_path / "a.jsonl", [*(raw_row(k) for k in range(3)), cut])
     with serving() as mill:
         prices = ["--price-in", "2", "--price-out", "10"]
         assert main(command(source, tmp_path / "out", mill.url, "--dry-run", *prices)) == 0
         said = capsys.readouterr().out
-        assert "4 read, 3 pass the rules; left out: 1 role_order" in said
+        assert "4 read, 3 pass the rules; left out: 1 role_order\n" in said
+        assert "faults, of which a row may have several: 1 empty_content, 1 role_order\n" in said
         assert "at most 9 for 3 rows (2 filter passes, one label each" in said and "USD, at 2 read" in said
         with pytest.raises(ParamsError, match="add --yes"):
             main(command(source, tmp_path / "out", mill.url))
@@ -148,68 +149,3 @@ def test_the_line_of_progress_counts_what_was_done_and_guesses_the_rest():
     )
     progress.show(last=True)
     assert progress.out.getvalue().endswith("left\n")
-
-
-# --- agreement --------------------------------------------------------------------------------------------------
-
-
-def by_hand(uuid, *items):
-    return {"uuid": uuid, "items": [{"turn": t, "id": i, **more} for t, i, more in items]}
-
-
-def annotated_rows(path, n):
-    rows = [
-        {"uuid": f"u-{k}", "checklists": [[turn["items"] for turn in label()["turns"]]]} for k in range(n)
-    ]
-    return write_rows(path, rows)
-
-
-def test_agreement_is_exact_where_all_is_the_same_and_kappa_only_where_chance_leaves_room(tmp_path):
-    rows = annotated_rows(tmp_path / "annotated.jsonl", 5)
-    found = agreement(rows, rows)
-    assert found["rows"] == {"hand": 5, "annotated": 5, "compared": 5} and found["items_only_by_hand"] == 0
-    focus, verdict = found["fields"]["focus_on"], found["fields"]["verdict"]
-    assert (focus["items"], focus["exact"], focus["kappa"], focus["kappa_low"]) == (30, 1.0, 1.0, 1.0)
-    assert (verdict["exact"], verdict["kappa"]) == (1.0, None)
-
-
-def test_kappa_is_what_the_textbook_says():
-    pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
-    found = compare({f"r{k}": [pair] for k, pair in enumerate(pairs)}, 7, 500)
-    assert found["exact"] == pytest.approx(0.7) and found["kappa"] == pytest.approx(0.4)
-    assert found["kappa_low"] < 0.4 < found["kappa_high"] and found == compare(
-        {f"r{k}": [pair] for k, pair in enumerate(pairs)}, 7, 500
-    )
-    assert compare({"r": pairs}, 7, 500)["kappa_low"] is None
-
-
-def test_rows_are_matched_by_name_and_what_one_file_lacks_is_counted(tmp_path, capsys):
-    rows = annotated_rows(tmp_path / "annotated.jsonl", 3)
-    hand = write_rows(
-        tmp_path / "hand.jsonl",
-        [
-            by_hand("u-2", (1, "C0", {"verdict": False, "focus_on": "assistant.tool_calls"}), (0, "C9", {"verdict": True})),
-            by_hand("u-0", (0, "C1", {"verdict": True, "required_for_next_turn": False})),
-            by_hand("stranger", (0, "C0", {"verdict": True})),
-        ],
-    )  # fmt: skip
-    assert main(["agree", str(hand), str(rows), "--out", str(tmp_path / "agreement.json")]) == 0
-    found = json.loads((tmp_path / "agreement.json").read_text())
-    assert found["rows"] == {"hand": 3, "annotated": 3, "compared": 2} and found["items_only_by_hand"] == 1
-    assert {n: (f["items"], f["exact"]) for n, f in found["fields"].items()} == {
-        "verdict": (2, 0.5), "focus_on": (1, 1.0), "required_for_next_turn": (1, 0.0),
-    }  # fmt: skip
-    assert (
-        "2 rows compared (3 by hand, 3 annotated), 1 hand-labelled items not found" in capsys.readouterr().out
-    )
-
-
-def test_files_that_cannot_be_compared_are_named(tmp_path):
-    rows = annotated_rows(tmp_path / "annotated.jsonl", 1)
-    strangers = write_rows(tmp_path / "hand.jsonl", [by_hand("x", (0, "C0", {"verdict": True}))])
-    with pytest.raises(DataError, match="share no item"):
-        agreement(strangers, rows)
-    with pytest.raises(DataError, match="hand.jsonl:1 has neither items"):
-        agreement(write_rows(tmp_path / "hand.jsonl", [{"uuid": "u-0", "items": [{"id": "C0"}]}]), rows)
-    with pytest.raises(DataError, match="cannot be read"):
-        agreement(tmp_path / "none.jsonl", rows)

@@ -87,7 +87,14 @@ def test_rows_that_break_a_rule_are_never_sent(tmp_path):
     assert [r["reason"] for r in lines(tmp_path / "out/rejected.jsonl")] == [
         "bad_json", "role_order", "duplicate_id", "duplicate_content", "bad_text", "already_annotated",
     ]  # fmt: skip
-    assert report["counts"] == {"read": 7, "annotated": 1, "rejected": 6, "undecided": 0, "failed": 0}
+    assert report["counts"] == {
+        "read": 7,
+        "annotated": 1,
+        "rejected": 6,
+        "undecided": 0,
+        "failed": 0,
+        "not_sampled": 0,
+    }
 
 
 def test_a_faulty_label_is_repaired_once_and_the_model_is_told_why(tmp_path):
@@ -164,7 +171,14 @@ def test_a_lying_filter_neither_keeps_nor_drops_a_row_and_the_next_run_asks_agai
         assert not mill.asked(kind="label")
         honest.set()
         report, _ = run(options(source, tmp_path / "out", mill.url))
-    assert report["counts"] == {"read": 15, "annotated": 15, "rejected": 0, "undecided": 0, "failed": 0}
+    assert report["counts"] == {
+        "read": 15,
+        "annotated": 15,
+        "rejected": 0,
+        "undecided": 0,
+        "failed": 0,
+        "not_sampled": 0,
+    }
 
 
 def test_the_word_false_rejects_and_is_not_taken_for_true(tmp_path):
@@ -224,15 +238,6 @@ def test_answers_are_reused_when_rows_move_or_are_added_and_asked_anew_for_anoth
         assert len(mill.log) == 20 and [r["license"] for r in lines(out / "annotated.jsonl")] == ["other"] * 5
         run(options(source, out, mill.url, model="n"))
         assert len(mill.log) == 35
-
-
-def test_a_limit_sends_so_many_rows_and_a_higher_one_goes_on(tmp_path):
-    source = write_rows(tmp_path / "a.jsonl", [raw_row(k) for k in range(5)])
-    with serving() as mill:
-        report, _ = run(options(source, tmp_path / "out", mill.url, limit=2))
-        assert report["counts"]["read"] == 2 and {a.row for a in mill.log} == {0, 1}
-        report, _ = run(options(source, tmp_path / "out", mill.url, limit=4))
-        assert report["counts"]["read"] == 4 and len(mill.log) == 12
 
 
 def test_rows_that_staging_would_leave_out_are_not_paid_for(tmp_path):

@@ -9,11 +9,14 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import test_published_files
 import yaml
 from test_select import AUTHORS
 
+from envace.data.__main__ import main
 from envace.data.annotate.arguments import fill_annotate
 from envace.data.faults import Reject
+from envace.data.fetched import Wanted
 from envace.data.select import read_ratios
 from envace.data.stage import stage
 from envace.data.store import read_tasks
@@ -26,7 +29,9 @@ PAGE = (ROOT / "docs/data.md").read_text()
 [CODE] = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 [COMMANDS] = re.findall(r"^```bash\n(.*?)^```", PAGE, re.M | re.S)
 LAPTOP, PAPER = (yaml.safe_load((ROOT / f"sizes/{name}.yaml").read_text()) for name in ("laptop", "paper"))
-KEYS, PUBLISHED, RATIOS = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S))
+KEYS, PUBLISHED, DEALT, RATIOS, RAW = map(
+    yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
+)
 
 
 def section(title):
@@ -101,6 +106,32 @@ def test_the_published_ratios_and_keys_are_those_of_the_code():
     assert PUBLISHED["data"] | {"revision": ""} == {k: PAPER["data"][k] for k in PUBLISHED["data"]} | {
         "revision": ""
     }
+
+
+def test_the_dealt_files_are_those_that_a_test_stages():
+    assert {key: DEALT["data"][key] for key in ("patterns", "splits")} == test_published_files.DEALT
+    parse({"data": DEALT["data"] | {"revision": "0" * 40}})
+
+
+def test_the_raw_set_is_named_by_a_block_that_parameters_take():
+    data = parse(RAW).data
+    assert (data.source, data.uri, len(data.revision)) == (
+        "hub",
+        "nvidia/Nemotron-Post-Training-Dataset-v1",
+        40,
+    )
+    want = Wanted.of(parse(RAW))
+    assert want.matches("data/tool-00000-of-00001.parquet") and not want.matches(
+        "data/math-00000-of-00001.parquet"
+    )
+
+
+def test_the_table_of_agreement_is_what_the_command_prints(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    shown = re.search(
+        r"^\$ python -m envace.data (agree .*)\n((?:.*\n)*?)```", section("Annotate raw rows"), re.M
+    )
+    assert main(shown[1].split()) == 0 and capsys.readouterr().out == shown[2]
 
 
 def test_every_option_of_annotate_that_is_named_exists():

@@ -1,4 +1,5 @@
-"""Staged rows outlive their source: pushed to a DVC remote on S3, pulled by a clone that cannot reach the rows."""
+"""Staged rows outlive their source: pushed to a DVC remote on S3, pulled by a clone that cannot reach the rows, and
+staged anew there with other parameters."""
 
 import json
 import os
@@ -21,7 +22,7 @@ PAGE = (ROOT / "docs/operations.md").read_text()
 PARTS = ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore", "envace", "flows", "tasks")
 ROWS, STORE = "rows", "my-bucket"
 KEYS = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
-MADE = ("data/staged", "models/start")  # of the stages run here
+MADE = ("data/staged", "data/raw", "models/start")  # of the stages run here
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +84,15 @@ def project(tmp_path, world):
     return root
 
 
-def ask_for(root, revision):
+def ask_for(root, revision, **data):
     params = yaml.safe_load((ROOT / "sizes/laptop.yaml").read_text())
-    params["data"] |= {"source": "s3", "uri": f"s3://{ROWS}/cm2", "revision": revision, "held_share": 0.2}
+    params["data"] |= {
+        "source": "s3",
+        "uri": f"s3://{ROWS}/cm2",
+        "revision": revision,
+        "held_share": 0.2,
+        **data,
+    }
     (root / "params.yaml").write_text(yaml.safe_dump(params))
 
 
@@ -95,7 +102,7 @@ def put_rows(client, n):
 
 
 def run(folder, world, command):
-    done = subprocess.run(command, cwd=folder, env=world[1], capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, cwd=folder, env=world[1], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
     return done.stdout + done.stderr
 
@@ -113,6 +120,17 @@ def dvc(folder, world, command):
 def make_bucket(folder, world):
     [line] = re.findall(r"^\.venv/bin/(python -c .*create_bucket.*)$", PAGE, re.M)
     run(folder, world, shlex.split(line))
+
+
+def pipeline(folder, world, *more):
+    """`make repro ARGS="stage_data ..."`; returns (status, what was said)."""
+    command = [sys.executable, "-m", "flows.reproduce", "stage_data", *more]
+    done = subprocess.run(command, cwd=folder, env=world[1], capture_output=True, text=True, timeout=900)
+    return done.returncode, done.stdout + done.stderr
+
+
+def counts(folder):
+    return json.loads((folder / "data/staged/manifest.json").read_text())["counts"]
 
 
 def reproduce(folder, world):
@@ -154,6 +172,27 @@ def remember(root, world, message):
 
 
 @pytest.mark.heavy
+def test_a_bucket_that_changed_stops_the_pipeline_or_is_followed_as_the_user_says(project, world):
+    client, _ = world
+    put_rows(client, 20)
+    run(project, world, [sys.executable, "-m", "dvc", "repro", "stage_data"])
+    put_rows(client, 22)
+    code, said = pipeline(project, world)
+    assert code == 2 and "is not what data/staged was made from: changed rows.jsonl" in said
+    assert "--keep-rows" in said and counts(project)["read"] == 20
+    code, said = pipeline(project, world, "--keep-rows")
+    assert code == 0 and "the staged rows are used" in said and "nothing to do" in said
+    ask_for(project, "1", accept_changed=True)
+    run(project, world, [sys.executable, "-m", "dvc", "repro", "stage_data"])
+    assert counts(project)["read"] == 22
+    put_rows(client, 24)  # no parameter changes any more
+    code, said = pipeline(project, world)
+    assert code == 0 and "so stage_data runs again" in said and counts(project)["read"] == 24
+    code, said = pipeline(project, world)
+    assert code == 0 and "nothing to do" in said
+
+
+@pytest.mark.heavy
 def test_staged_rows_outlive_their_source_on_a_remote_and_old_ones_are_collected(project, world):
     client, _ = world
     put_rows(client, 30)
@@ -190,9 +229,23 @@ def test_staged_rows_outlive_their_source_on_a_remote_and_old_ones_are_collected
         assert not (folder / ".state").exists()  # no stage ran
         assert not git(folder, world, "status", "--porcelain")
 
+    ask_for(pulled, "2", held_share=0.5)  # the rows are staged anew, though nobody can fetch them
+    assert "stand in for a download" in reproduce(pulled, world)
+    before, after = counts(project), counts(pulled)
+    assert after["kept"] == before["kept"] == 40 and after["held"] > before["held"]
 
-def test_the_local_server_is_the_version_the_tests_use_and_is_bound_to_this_machine():
-    [service] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].values()
-    [version] = re.findall(r"^moto==(\S+)", (ROOT / "locks/control.lock").read_text(), re.M)
-    assert service["image"] == f"motoserver/moto:{version}"
-    assert service["ports"] == ["127.0.0.1:9000:5000"]
+
+def test_the_local_server_keeps_its_objects_and_is_pinned_and_bound_to_this_machine():
+    text = (ROOT / "compose.yaml").read_text()
+    compose = yaml.safe_load(text)
+    server, bucket = compose["services"]["s3"], compose["services"]["bucket"]
+    for service in (server, bucket):
+        assert re.fullmatch(r"minio/\w+:RELEASE\.\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ", service["image"])
+        assert all(re.fullmatch(r"\$\{AWS_\w+:\?.+\}", value) for value in service["environment"].values())
+    [port], [volume] = server["ports"], server["volumes"]
+    assert port == "127.0.0.1:9000:9000" and f"http://{port[:14]}" in PAGE
+    name, at = volume.split(":")
+    assert name in compose["volumes"] and server["command"] == ["server", at]
+    assert bucket["depends_on"] == {"s3": {"condition": "service_healthy"}} and "healthcheck" in server
+    [made] = re.findall(r"mb --ignore-existing here/(\S+)\'?$", bucket["command"][0])
+    assert made == STORE and f"s3://{STORE}/" in PAGE and "docker compose up -d" in PAGE

@@ -46,6 +46,7 @@ def test_files_that_match_arrive_with_checksums_and_licence_and_no_second_copy(h
     assert bytes_of(fetched) == {n: b for n, b in hub.files.items() if n.startswith("data/")}
     assert all(f.sha256 == hashlib.sha256(hub.files[f.name]).hexdigest() for f in fetched.files)
     assert fetched.about()["licence"] == "cc-by-4.0" and fetched.about()["files"][0]["etag"]
+    assert [f["verified"] for f in fetched.about()["files"]] == ["git", "sha256"]
     assert not hub.asked("c.json") and not hub.asked("README.md")
     assert not (tmp_path / "cache").exists() and not list((tmp_path / "f/parts").iterdir())
     record = json.loads((tmp_path / "f/source.json").read_text())
@@ -121,6 +122,17 @@ def test_the_token_comes_from_the_environment_and_reaches_the_hub_only(hub, tmp_
     fetch(params(), tmp_path / "f", say=lambda t: None)
     assert hub.asked("b.parquet") and not any("Authorization" in h for h in hub.asked("b.parquet"))
     assert "hf_secret" not in (tmp_path / "f/source.json").read_text()
+
+
+def test_the_token_of_a_login_on_this_machine_is_never_sent(hub, tmp_path, monkeypatch):
+    (tmp_path / "login").write_text("hf_login")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "login"))
+    hub.token = "hf_login"  # it would open the door
+    with pytest.raises(DataError, match="no such data set, or it is private"):
+        fetch(params(), tmp_path / "f", say=lambda t: None)
+    hub.token = ""
+    fetch(params(), tmp_path / "f", say=lambda t: None)
+    assert hub.asked("a.jsonl") and not any("hf_login" in str(h) for _, _, h in hub.log)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,24 @@
 """A folder as a source, the choice of files, the place of what is fetched, and what people see of a transfer."""
 
 import hashlib
+import json
 import os
 import pty
 import subprocess
 import sys
 import termios
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hub_kit import params
 
 from envace.data import progress
 from envace.data.fetch import fetch, place
 from envace.data.fetched import Record, Wanted
-from envace.data.sources import open_source
+from envace.data.local import quick_digests
+from envace.data.progress import RowMeter
+from envace.data.sources import open_source, read_files
 from envace.errors import DataError, EnvironmentUnready
 
 NAMES = (
@@ -56,9 +61,9 @@ def folder(tmp_path):
 )
 def test_patterns_choose_files_of_known_endings(folder, patterns, chosen):
     data = {} if patterns is None else {"patterns": patterns}
-    fetched = fetch(given(folder, **data), folder / "unused")
+    fetched = fetch(given(folder, **data), folder.parent / "f")
     assert [f.name for f in fetched.files] == sorted(chosen) and fetched.folder == folder
-    assert not (folder / "unused").exists()
+    assert not (folder.parent / "f/files").exists()
     assert all(f.sha256 == hashlib.sha256((folder / f.name).read_bytes()).hexdigest() for f in fetched.files)
 
 
@@ -79,7 +84,7 @@ def test_a_folder_that_is_not_there_or_holds_nothing_or_other_bytes_is_one_sente
         ),
     ):
         with pytest.raises(DataError, match=sentence):
-            fetch(given(**{"uri": folder} | data), folder)
+            fetch(given(**{"uri": folder} | data), folder.parent / "f")
 
 
 def test_rows_of_every_ending_come_with_their_place(folder):
@@ -89,6 +94,50 @@ def test_rows_of_every_ending_come_with_their_place(folder):
     assert rows[-2:] == [("b.json:0", {"k": 0}), ("b.json:1", {"k": 1})]
     assert rows[:2] == [("a.jsonl:1", {}), ("a.jsonl:2", {})]
     assert [f["name"] for f in origin.about["files"]] == ["a.jsonl", "b.json"]
+
+
+def change(folder):
+    (folder / "a.jsonl").write_bytes(b"[]\n" * len("a.jsonl"))  # as long as before
+    (folder / "new.json").write_text("[]")
+    (folder / "b.json").unlink()
+
+
+def test_a_folder_that_changed_since_its_last_use_is_told_and_taken_only_on_request(folder, tmp_path):
+    first = fetch(given(folder), tmp_path / "f")
+    assert fetch(given(folder), tmp_path / "f") == first
+    change(folder)
+    with pytest.raises(
+        DataError,
+        match="is not what was fetched from it before: changed a.jsonl; added new.json; removed b.json; set "
+        "data.revision or data.uri to what you mean, or data.accept_changed: true",
+    ):
+        fetch(given(folder), tmp_path / "f")
+    said = []
+    taken = fetch(given(folder, accept_changed=True), tmp_path / "f", say=said.append)
+    assert "data.accept_changed takes it as it is now" in said[0] and len(taken.files) == len(NAMES)
+    assert fetch(given(folder), tmp_path / "f") == taken
+
+
+def test_another_revision_of_a_folder_is_another_memory(folder, tmp_path):
+    before, after = given(folder), given(folder, revision="2")
+    fetch(before, place(before, tmp_path))
+    change(folder)
+    fetch(after, place(after, tmp_path))
+    with pytest.raises(DataError, match="changed a.jsonl"):
+        fetch(before, place(before, tmp_path))
+
+
+def test_a_file_is_read_again_only_where_its_size_or_time_changed(folder, tmp_path):
+    want = Wanted.of(given(folder, patterns=["*.jsonl"]))
+    fetch(given(folder, patterns=["*.jsonl"]), tmp_path)
+    notes = json.loads((tmp_path / "digests.json").read_text())
+    assert notes["a.jsonl"][2] == hashlib.sha256((folder / "a.jsonl").read_bytes()).hexdigest()
+    (tmp_path / "digests.json").write_text(json.dumps({n: [*v[:2], "noted"] for n, v in notes.items()}))
+    change(folder)
+    assert quick_digests(want, tmp_path) == {
+        "a.jsonl": (21, hashlib.sha256(b"[]\n" * 7).hexdigest()),
+        "data/deep/t.jsonl": (51, "noted"),
+    }
 
 
 def test_the_place_follows_what_is_asked_for(tmp_path, monkeypatch):
@@ -121,11 +170,43 @@ def test_a_damaged_record_and_an_unwritable_folder_are_one_sentence(tmp_path):
 
 def test_without_a_terminal_a_transfer_is_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    clock = iter((0.0, 0.0, 10.0))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     said = []
     with progress.shown(said.append) as tell:
         assert said == []
         tell(1_500_000, 6_000_000, "a.jsonl")
-    assert said == ["a.jsonl: 1.5 of 6.0 MB (25 %)"]
+        tell(2_500_000, 6_000_000, "a.jsonl")
+    assert said == [
+        "a.jsonl: 1.5 of 6.0 MB (25 %)",
+        "a.jsonl: 2.5 of 6.0 MB (42 %), 0.1 MB/s, 35 s left",
+    ]
+
+
+def test_reading_rows_says_how_much_of_the_source_is_read_and_how_long_the_rest_takes(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    said = []
+    meter = RowMeter(said.append)
+    for k in range(1, 2001):
+        now[0] = k / 100
+        meter(k / 8000)
+    assert said == [
+        "1,000 rows read (12 % of the source), 100 a second, 70 s left",
+        "2,000 rows read (25 % of the source), 100 a second, 60 s left",
+    ]
+
+
+def test_the_share_that_is_read_counts_bytes_over_all_files(tmp_path):
+    rows = "".join(f'{{"k": {k}}}\n' for k in range(4))
+    (tmp_path / "a.jsonl").write_text(rows)
+    pq.write_table(pa.table({"k": [1, 2, 3, 4]}), tmp_path / "b.parquet")
+    a, b = (f.stat().st_size for f in (tmp_path / "a.jsonl", tmp_path / "b.parquet"))
+    heard = []
+    files = [(tmp_path / n, n) for n in ("a.jsonl", "b.parquet")]
+    assert len(list(read_files(files, heard.append))) == 8
+    steps = [k * a / 4 for k in range(1, 5)] + [a + k * b / 4 for k in range(1, 5)]
+    assert heard == pytest.approx([s / (a + b) for s in steps])
 
 
 def test_on_a_terminal_a_transfer_is_a_bar():

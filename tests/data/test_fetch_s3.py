@@ -7,6 +7,7 @@ import fetch_kit
 import pytest
 from hub_kit import params
 from s3_kit import BUCKET, guarded, served
+from s3fs import S3FileSystem
 
 from envace.data import fetch as module
 from envace.data.fetch import fetch
@@ -127,6 +128,41 @@ def test_an_object_replaced_during_the_transfer_is_never_mixed(store, tmp_path):
     ):
         fetch(given(), tmp_path / "f", replace_midway, quiet)
     assert bytes_of(fetch(given(), tmp_path / "f", say=quiet)) == {"b.parquet": BIG[::-1]}
+
+
+def test_an_object_of_a_versioned_bucket_arrives_as_listed_though_it_is_replaced_meanwhile(store, tmp_path):
+    client, relay = store
+    client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    put(client, **{"cm2/b.parquet": BIG})
+    relay.holds = 8 * MB
+
+    def replace_midway(done, total, name):
+        if done > 3 * MB and relay.holds:
+            put(client, **{"cm2/b.parquet": BIG[::-1]})
+            relay.breaks, relay.holds = [0], 0
+            relay.released.set()
+
+    assert bytes_of(fetch(given(), tmp_path / "f", replace_midway, quiet)) == {"b.parquet": BIG}
+    assert relay.ranges()  # it was taken up after the cut
+    with pytest.raises(DataError, match="changed b.parquet"):
+        fetch(given(), tmp_path / "f", say=quiet)
+
+
+def test_an_account_that_may_not_read_versions_gets_the_listed_one_by_its_etag(store, tmp_path, monkeypatch):
+    client, relay = store
+    client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    put(client, **{"cm2/a.jsonl": b"{}\n"})
+    call = S3FileSystem.call_s3
+
+    def no_versions(self, method, *args, **more):
+        if "VersionId" in more:
+            raise PermissionError("Access Denied")
+        return call(self, method, *args, **more)
+
+    monkeypatch.setattr(S3FileSystem, "call_s3", no_versions)
+    fetched = fetch(given(), tmp_path / "f", say=quiet)
+    assert bytes_of(fetched) == {"a.jsonl": b"{}\n"} and fetched.files[0].version
+    assert b"if-match" in bytes(relay.sent).lower()
 
 
 def test_versions_are_recorded_and_another_one_is_told(store, tmp_path):

@@ -91,7 +91,7 @@ def test_histograms_hold_every_number_once():
 
 
 def entry(k, uuid, content=b"", digest=b"", **more):
-    return Entry(ordinal=k, where=f"r:{k}", uuid=uuid, split="", dropped=False, content=content or uuid.encode(), digest=digest or bytes([k]), **more)  # fmt: skip
+    return Entry(ordinal=k, uuid=uuid, split="", dropped=False, content=content or uuid.encode(), digest=digest or bytes([k]), **more)  # fmt: skip
 
 
 def test_of_equal_rows_the_same_one_stays_in_any_order():
@@ -103,9 +103,15 @@ def test_of_equal_rows_the_same_one_stays_in_any_order():
         random.Random(seed).shuffle(rows)
         kept, gone = settle(rows)
         assert sorted((e.uuid, e.ordinal) for e in kept) == [("a", 1), ("c", 3), ("d", 5), ("e", 6)]
-        assert sorted((e.uuid, e.ordinal, str(f.reason)) for e, f in gone) == [
-            ("b", 0, "duplicate_content"), ("c", 2, "duplicate_id"), ("d", 4, "duplicate_id"),
+        assert sorted((g.entry.uuid, g.entry.ordinal, str(g.reason), g.kept.ordinal) for g in gone) == [
+            ("b", 0, "duplicate_content", 1), ("c", 2, "duplicate_id", 3), ("d", 4, "duplicate_id", 5),
         ]  # fmt: skip
+
+
+def test_one_dialogue_may_stand_twice_where_the_source_vouches_for_it():
+    rows = [entry(0, "b", b"same"), entry(1, "a", b"same"), entry(2, "a", b"same")]
+    kept, gone = settle(rows, distinct=True)
+    assert [e.ordinal for e in kept] == [0, 1] and [g.entry.ordinal for g in gone] == [2]
 
 
 def test_a_split_by_hash_has_one_order_whatever_the_input_is():
@@ -125,8 +131,13 @@ def test_the_first_rows_may_be_held_out_instead():
     assert [r.ordinal for r in splits["held"]] == [0, 1] and [r.ordinal for r in splits["train"]] == [
         *range(2, 9)
     ]
-    with pytest.raises(DataError, match="data.held_rows is 9, but 9 usable rows"):
+    del rows[1]  # it was rejected: the first two of the source are one row now, not the next one
+    splits = deal(rows, (), parse({}), "first_n", 2)
+    assert [r.ordinal for r in splits["held"]] == [0] and len(splits["train"]) == 7
+    with pytest.raises(DataError, match="data.held_rows is 9, but all 8 usable rows are among the first 9"):
         deal(rows, (), parse({}), "first_n", 9)
+    with pytest.raises(DataError, match="no usable row .* for the split held"):
+        deal(rows[1:], (), parse({}), "first_n", 1)
 
 
 def staged(tmp_path, **knobs):

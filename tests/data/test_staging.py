@@ -2,14 +2,15 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 from test_cm2_rows import TOOL, foreign_row
+from test_forms import forms_of
 
-from envace.data.__main__ import main
 from envace.data.check import examine
 from envace.data.length import prompt_counter
 from envace.data.schema import stored
@@ -20,6 +21,7 @@ from envace.desk.tasks import generate
 from envace.errors import DataError, EnvironmentUnready
 from envace.files.tasks import generate as files
 from envace.params import parse
+from tasks.data import stage_rows
 
 DESK = {"desk": {"train_tasks": 8, "held_tasks": 4}}
 
@@ -167,8 +169,8 @@ def test_the_bundled_policy_measures_prompts_with_its_own_tokenizer_and_template
     row, tool = stored(examine(foreign_row())), TOOL
     again = pickle.loads(pickle.dumps(count))  # as a worker process gets it
     chat = [{k: m[k] for k in ("role", "content")} for m in row["messages"]]
-    ids = count.tokenizer.apply_chat_template(
-        chat, tools=[tool], add_generation_prompt=True, return_dict=True
+    ids = count.renderer.tokenizer.apply_chat_template(
+        chat, tools=[tool], add_generation_prompt=True, return_dict=True, enable_thinking=False
     )
     assert count(row, [tool]) == again(row, [tool]) == len(ids["input_ids"]) and "bundled" in how
 
@@ -187,6 +189,30 @@ def test_missing_and_corrupt_data_are_one_clear_error(tmp_path):
     write_jsonl(tmp_path / "one/x.jsonl", [foreign_row(), "{"])
     with pytest.raises(DataError, match="1 usable row"):
         stage(local(tmp_path / "one"), tmp_path / "out")
+
+
+def test_where_nothing_is_usable_the_rejects_stay_and_the_top_reasons_are_told(tmp_path):
+    """A stage writes into a folder that goes when it fails."""
+    write_jsonl(tmp_path / "in/a.jsonl", [*(forms_of(foreign_row(f"u-{k}"))[1] for k in range(5)), "{", "{"])
+    run = SimpleNamespace(params=local(tmp_path / "in"), state=tmp_path / "state", say=lambda text: None)
+    with pytest.raises(
+        DataError, match="0 usable .*7 of 7 rows were left out .5 no_checklist, 2 bad_json.; "
+    ) as e:
+        stage_rows.fn(run, tmp_path / "data/staged")
+    assert not list((tmp_path / "data/staged").iterdir())
+    [said] = re.findall(r"; (\S+) says why$", str(e.value))
+    assert Path(said) == tmp_path / "state/logs/stage_data.rejects.jsonl"
+    assert [r["where"] for r in lines(Path(said))] == [f"a.jsonl:{k}" for k in range(1, 8)]
+
+
+def test_without_a_state_folder_the_rejects_are_where_they_were_written(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", ["{"] * 3)
+    with pytest.raises(DataError, match=rf"3 of 3 rows .*; {tmp_path / 'out/rejects.jsonl'} says why"):
+        stage(local(tmp_path / "in"), tmp_path / "out")
+    assert len(lines(tmp_path / "out/rejects.jsonl")) == 3
+    write_jsonl(tmp_path / "few/a.jsonl", [foreign_row()])
+    with pytest.raises(DataError, match="1 usable .*; none was left out"):
+        stage(local(tmp_path / "few"), tmp_path / "out")
 
 
 def test_a_cut_off_file_is_a_clear_error(tmp_path):
@@ -216,19 +242,3 @@ def test_shards_share_one_schema(tmp_path):
     write_rows(tmp_path / "a.parquet", [foreign_row()])
     write_tasks(tmp_path / "b.parquet", generate(1, "train", 2))
     assert pq.read_schema(tmp_path / "a.parquet") == pq.read_schema(tmp_path / "b.parquet") == SCHEMA
-
-
-def test_checking_a_file_explains_each_fault(tmp_path, capsys):
-    bad = foreign_row("bad")
-    bad["extra_info"]["interaction_kwargs"]["checklist_list"][0][0][0]["focus_on"] = "tools"
-    write_jsonl(tmp_path / "r.jsonl", [foreign_row(), bad, "{"])
-    assert main(["check", str(tmp_path / "r.jsonl")]) == 1
-    out = capsys.readouterr().out
-    assert (
-        "r.jsonl:2: extra_info.interaction_kwargs.checklist_list[0][0][0].focus_on: 'tools' is none of" in out
-    )
-    assert "r.jsonl:3: row: is not JSON" in out and "3 rows, 1 usable, 2 with faults" in out
-    write_tasks(tmp_path / "t.parquet", generate(1, "train", 2))
-    assert main(["check", str(tmp_path / "t.parquet")]) == 0
-    with pytest.raises(DataError):
-        main(["check", str(tmp_path / "none.jsonl")])

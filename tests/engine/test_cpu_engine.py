@@ -100,14 +100,36 @@ def test_the_gap_is_the_difference_of_probabilities_on_trained_tokens(engine, mo
         [torch.tensor([1, 1]), torch.tensor([0, 0]), torch.ones(6, dtype=torch.long)]
     )
     padded, found = outputs(engine.CpuFsdpEngine, model, batch)
-    own = torch.cat([padded["log_probs"][0, :2], padded["log_probs"][2, :6]]).exp()
-    sums = {k: m.aggregate() for k, m in engine.gap_metrics(found, batch).items()}
-    gap = (own - torch.tensor(-1.0).exp()).abs()
+    own = torch.cat([padded["log_probs"][0, :2], padded["log_probs"][2, :6]]).detach()
+    sums = {k: m.aggregate() for k, m in engine.seen(found, batch).items()}
     assert sums["seen/tokens"] == 8
-    assert sums["seen/gap"] == pytest.approx(float(gap.sum()), rel=1e-5)
-    assert sums["seen/gap_max"] == pytest.approx(float(gap.max()), rel=1e-5)
+    for name, gap in (("probs", own.exp() - torch.tensor(-1.0).exp()), ("logprob", own + 1.0)):
+        assert sums[f"seen/{name}"] == pytest.approx(float(gap.abs().sum()), rel=1e-5)
+        assert sums[f"seen/{name}_max"] == pytest.approx(float(gap.abs().max()), rel=1e-5)
     entropy = torch.cat([padded["entropy"][0, :2], padded["entropy"][2, :6]]).sum()
     assert sums["seen/entropy"] == pytest.approx(float(entropy), rel=1e-5)
+
+
+def test_bug_25_a_server_that_kept_old_weights_sets_off_the_alarm_and_one_in_step_does_not(engine, model):
+    """Public bug 25: the engine woke with old weights, and sampled and recomputed log-probabilities lay 0.2 apart."""
+    import copy
+
+    from envace.engine.logprob_gap import gap_metrics
+
+    batch, moved = micro_batch(), copy.deepcopy(model)
+    padded, _ = outputs(engine.CpuFsdpEngine, model, batch)
+    sampled = [padded["log_probs"][k, : n - p] for k, (n, p) in enumerate(zip(LENGTHS, PROMPTS))]
+    batch["old_log_probs"] = nested([s.detach() for s in sampled])
+    with torch.no_grad():
+        for weight in moved.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    alarms = {}
+    for name, trained in (("in step", model), ("old", moved)):
+        _, found = outputs(engine.CpuFsdpEngine, trained, batch)
+        sums = {k.removeprefix("seen/"): m.aggregate() for k, m in engine.seen(found, batch).items()}
+        alarms[name] = gap_metrics(sums, 0.05)
+    assert alarms["in step"]["gap/alarms"] == 0.0 and alarms["in step"]["gap/logprob_max"] < 1e-5
+    assert alarms["old"]["gap/alarms"] == 1.0 and alarms["old"]["gap/logprob_mean"] > 0.05
 
 
 # --- micro-batches --------------------------------------------------------------------------------------------

@@ -1,22 +1,12 @@
 """What a step trains on, and what its metrics say of its seconds and of the update."""
 
-import os
+import json
 import types
 
 import pytest
-import torch
+from step_kit import episodes_of
 
-from envace.engine.steps import seen_metrics, server_metrics, step_seconds
-
-os.environ.setdefault("VERL_PLATFORM", "cpu")
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    import envace.engine.cpu_platform  # noqa: F401
-    from envace.engine import trainer
-
-    return trainer
+from envace.engine.steps import server_metrics, step_seconds
 
 
 def test_parts_add_up_to_the_step():
@@ -24,21 +14,6 @@ def test_parts_add_up_to_the_step():
     assert found["seconds/other"] == pytest.approx(2.5) and found["seconds/step"] == 10.0
     assert sum(v for k, v in found.items() if k != "seconds/step") == pytest.approx(10.0)
     assert all(name.count("/") == 1 for name in found)
-
-
-def test_means_over_trained_tokens_come_from_sums():
-    sums = {
-        "actor/seen/tokens": 8.0,
-        "actor/seen/entropy": 4.0,
-        "actor/seen/gap": 0.8,
-        "actor/seen/gap_max": 0.5,
-    }
-    assert seen_metrics(sums) == {
-        "actor/entropy": 0.5,
-        "training/rollout_probs_diff_mean": pytest.approx(0.1),
-        "training/rollout_probs_diff_max": 0.5,
-    }
-    assert seen_metrics({"actor/lr": 1.0}) == {}
 
 
 def test_servers_are_counted_from_one_rollout_to_the_next():
@@ -86,91 +61,6 @@ def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch)
 # --- from episodes to what verl gets --------------------------------------------------------------------------
 
 
-class Queue:
-    """verl's queue: the fields that were put, by key."""
-
-    def __init__(self, outputs, padding):
-        self.columns = {
-            "extra_fields": [o.extra_fields for o in outputs] + [outputs[0].extra_fields] * padding,
-            "response_mask": self.nested(
-                [torch.tensor(o.response_mask) for o in outputs] + [torch.zeros(1)] * padding
-            ),
-        }
-
-    def nested(self, rows):
-        return torch.nested.as_nested_tensor([r.long() for r in rows], layout=torch.jagged)
-
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        return {name: self.columns[name] for name in select_fields}
-
-    def kv_batch_put(self, keys, partition_id, fields):
-        return fields
-
-
-def episodes_of(step):
-    """A prompt of two episodes: two growing ACT generations and a rehearsal earn 1, one ACT generation earns 0."""
-    from envace.types import Episode, FinishReason, Generation, Role, Sampling, StopReason
-
-    def generation(role, prompt, output, turn=0):
-        return Generation(
-            role=role, turn=turn, step=0, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * len(output),
-            text="words", sampling=Sampling(), finish=FinishReason.STOP,
-        )  # fmt: skip
-
-    act, rehearse = Role.ACT, Role.REHEARSE
-    first = (
-        generation(act, (1, 2), (3, 4)),
-        generation(rehearse, (9,), (8, 8, 8)),
-        generation(act, (1, 2, 3, 4, 5), (6,), turn=1),
-    )
-    return [
-        Episode(
-            id=f"s{step}p0-{k}", task_id="t", group_id=f"s{step}p0", seed=0, prompt_set="h", generations=generations,
-            messages=(), turn_rewards=(reward,), reward=reward, stop=StopReason.DONE,
-        )
-        for k, (generations, reward) in enumerate(((first, 1.0), ((generation(act, (1, 2), (7, 7)),), 0.0)))
-    ]  # fmt: skip
-
-
-@pytest.fixture
-def step_of(trainer, tmp_path, monkeypatch):
-    """`(advantages of each stream, metrics)` of a step under a method, as the trainer computes them."""
-    from envace.engine.agent import outputs_of
-    from envace.types import Message, Task
-
-    def step_of(method, step=1, padding=1, episodes=episodes_of):
-        own = object.__new__(trainer.RolewiseTrainer)
-        own.method, own.work, own.global_steps = method, tmp_path, step
-        own.tasks = {
-            "t": Task(
-                id="t", prefix=(Message(role="user", content="go"),), tools=(), checklist=((),), source="test"
-            )
-        }
-        own.run = types.SimpleNamespace(
-            seed=1, params=types.SimpleNamespace(judge=types.SimpleNamespace(max_unscored=0.5))
-        )
-        own.config = types.SimpleNamespace(
-            data=types.SimpleNamespace(train_batch_size=1),
-            actor_rollout_ref=types.SimpleNamespace(rollout=types.SimpleNamespace(n=2)),
-        )
-        outputs = [o for e in episodes(step) for o in outputs_of(e, method, step, fallback_id=0)]
-        monkeypatch.setattr(trainer, "tq", Queue(outputs, padding))
-        tags = [{"is_padding": False}] * len(outputs) + [{"is_padding": True}] * padding
-        batch = Batch(tags)
-        fields = own._compute_advantage(batch, {})
-        return [v.tolist() for v in fields["advantages"].unbind()], own.step_metrics
-
-    return step_of
-
-
-class Batch:
-    def __init__(self, tags):
-        self.tags, self.keys, self.partition_id = tags, [str(k) for k in range(len(tags))], "train"
-
-    def __len__(self):
-        return len(self.tags)
-
-
 def test_verl_gets_token_advantages_with_holes_and_padding_of_zeros(step_of):
     from envace.method import Method
 
@@ -189,6 +79,19 @@ def test_the_numbers_of_a_step_are_the_same_however_rows_are_merged(step_of):
         assert own.pop("train/sequences") == 4.0 and merged.pop("train/sequences") == 3.0
         assert own == merged
         assert own["act/rows"] == 3.0 and own["act/adv_mean"] == pytest.approx((0.5 + 0.5 - 0.5) / 3)
+
+
+def test_a_stored_episode_lacks_prompts_and_log_probabilities_and_nothing_else(trainer):
+    from envace.engine.agent import light
+    from envace.types import replace, to_json
+
+    [episode, _] = episodes_of(1)
+    episode = replace(episode, generations=tuple(replace(g, seconds=0.5) for g in episode.generations))
+    kept, whole = to_json(light(episode)), to_json(episode)
+    for generation in whole["generations"]:
+        generation.update(prompt_ids=[], logprobs=[])
+    assert kept == whole and kept["generations"][0]["seconds"] == 0.5
+    assert kept["generations"][0]["output_ids"] == [3, 4]
 
 
 def test_an_episode_without_rows_weighs_nothing(step_of):
@@ -215,3 +118,40 @@ def test_a_resumed_run_shrinks_towards_what_the_unbroken_one_did(step_of):
     assert second == [[0.0] * 3, [0.5, 0.5, 0.0, 0.5], [-0.5, -0.5], [0.0]]
     with pytest.raises(FileNotFoundError):
         step_of(method, 9)
+
+
+def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
+    """Prompts of two sources, two episodes each. desk earns 1 and 0, cm2 0.5 and 0.25, in every step."""
+    from envace.method import Method
+    from envace.types import replace
+
+    def both(step):
+        [a, b] = [replace(e, generations=e.generations[:1]) for e in episodes_of(step)]
+        other = [
+            replace(e, id=f"s{step}p1-{k}", group_id=f"s{step}p1", task_id="u", reward=reward)
+            for k, (e, reward) in enumerate(((a, 0.5), (b, 0.25)))
+        ]
+        return [a, b, *other]
+
+    method = Method(baseline="shrinkage", shrink_weight=2.0, shrink_memory=0.5)
+    sources = {"t": "desk", "u": "cm2"}
+    for step in (1, 2):
+        values, _ = step_of(method, step, padding=0, episodes=both, sources=sources)
+        # the running means are the groups' own, so nothing is drawn anywhere; one mean over both (0.4375) would draw
+        assert [row[0] for row in values] == pytest.approx([0.5, -0.5, 0.125, -0.125])
+    assert json.loads((step_of.work / "running" / "2.json").read_text()) == {
+        "act/desk": 0.5,
+        "act/cm2": 0.375,
+    }
+
+    # a resumed run whose third step holds cm2 alone, and better: (2 * 0.875 + 2 * 0.375) / 4 = 0.625 for each
+    def better(step):
+        return [
+            replace(e, id=f"s{step}p0-{k}", group_id=f"s{step}p0", reward=e.reward + 0.5)
+            for k, e in enumerate(both(step)[2:])
+        ]
+
+    values, _ = step_of(method, 3, padding=0, episodes=better, sources=sources)
+    assert [row[0] for row in values] == pytest.approx([1.0 - 0.625, 0.75 - 0.625])
+    means = json.loads((step_of.work / "running" / "3.json").read_text())
+    assert means == {"act/desk": 0.5, "act/cm2": 0.5 * 0.375 + 0.5 * 0.875}

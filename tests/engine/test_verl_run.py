@@ -77,22 +77,29 @@ def test_bug_23_killed_after_an_epoch_border_it_resumes_and_reaches_the_demanded
 
 
 @pytest.mark.heavy
-def test_two_ranks_with_padding_and_a_reference_model(setting):
-    """The paper's preset (KL to the start weights) on two FSDP2 shards, with a row count that need not divide."""
+@pytest.mark.parametrize("padding", ["duplicates", "masked"])
+def test_two_ranks_with_padding_and_a_reference_model(setting, padding):
+    """The paper's preset (KL to the start weights) on two FSDP2 shards, with a row count that need not divide. The start
+    policy begins its messages with the tag, which the published grammar does not read."""
     params, paths, root = setting
+    override = {"grammar": "strict", "padding": padding}
     two = dataclasses.replace(
         params,
-        method=dataclasses.replace(params.method, preset="paper"),
+        method=dataclasses.replace(params.method, preset="paper", override=override),
         engine=dataclasses.replace(params.engine, gpus_per_node=2),
         train=dataclasses.replace(params.train, steps=1, prompts=3),
     )
-    work = root / "two"
+    work = root / f"two-{padding}"
     launch.train(two, "envace", 1, tasks_file=paths["tasks_file"], start=paths["start"], work=work)
     (step,) = read_steps(work)
     assert step["loss/kl"] == 0.0 and step["gap/probs_max"] < 1e-3  # still the start weights
     rows = step["act/rows"] + step["rehearse/rows"]
-    assert step["train/untrained_rows"] == rows % 2  # one padding row where the two shards would not be even
-    ref = export(two, work, paths["start"], root / "merged", name="envace-1")
+    if padding == "duplicates":  # copies up to eight rows a shard
+        assert rows % 16 == 0 == step["train/untrained_rows"] and 0 <= step["train/copies"] < 16
+    else:
+        assert step["train/untrained_rows"] == rows % 2  # one where the two shards would not be even
+        assert step["train/copies"] == 0
+    ref = export(two, work, paths["start"], root / f"merged-{padding}", name="envace-1")
     assert ref.step == 1
 
 

@@ -36,7 +36,11 @@ def measured(run, monkeypatch, tasks=TASKS):
     policy = player(lambda call: {"item": "kite", "left": 1})
     monkeypatch.setattr(fidelity, "read_split", lambda run, split: tasks)
     monkeypatch.setattr(
-        fidelity, "open_policy", lambda run, name: SimpleNamespace(policy=policy, renderer=ByteRenderer())
+        fidelity,
+        "open_policy",
+        lambda run, name: SimpleNamespace(
+            policy=policy, renderer=ByteRenderer(), ref=SimpleNamespace(name=name)
+        ),
     )
     return fidelity.measure_fidelity.fn(run, "start")
 

@@ -1,5 +1,6 @@
 """The stages' I/O with stand-ins for the engine; no server."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -7,10 +8,12 @@ import pytest
 
 from envace.engine.progress import Progress
 from envace.errors import DataError, EnvironmentUnready, StageFailed
+from envace.method import PRESETS, Method
 from envace.params import parse
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task
+from flows import train as train_stage
 from flows._entry import Run
-from tasks import evaluation, files, tracking, training
+from tasks import evaluation, files, summary, tracking, training
 
 
 class Log:
@@ -56,6 +59,7 @@ def test_training_is_forwarded_and_written(run, monkeypatch):
     assert sorted(p.name for p in out.iterdir()) == [
         "curve.csv",
         "episodes.jsonl",
+        "kept.json",
         "metrics.jsonl",
         "train.json",
     ]
@@ -133,7 +137,7 @@ def test_the_parent_is_told_every_score_on_disk(run):
     folder.mkdir(parents=True)
     files.write_json(folder / "scores.json", {"scores": [score(0.5), score(None)], "seconds": 1.0})
     files.write_json(run.path("results/evaluate/start-desk/metrics.json"), {})
-    found = tracking.summary_metrics(run.root, run.params)
+    found = summary.summary_metrics(run.root, run.params)
     assert found == {"desk/start.success": 0.5}
 
 
@@ -149,3 +153,19 @@ def test_a_training_is_logged_by_its_arm_and_seed_and_another_stages_argument_is
     logged = tracking.stage_params(params, ("method",), {"training": "no_grounding-2"})
     assert (logged["arm"], logged["seed"], logged["method.grounding"]) == ("no_grounding", 2, "drop")
     assert tracking.stage_params(params, (), {"name": "a"}) == {"name": "a"}
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_switch_of_the_method_is_an_mlflow_parameter(preset):
+    """Of a training under the name `method.<switch>` with its arm's value, and of the parent with the common one."""
+    params = parse({
+        "method": {"preset": preset}, "arms": {"paid": {"blame_penalty": 0.3}}, "train": {"runs": ["paid-1"]},
+        "eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
+    })  # fmt: skip
+    common = {f"method.{key}": value for key, value in dataclasses.asdict(PRESETS[preset]).items()}
+    assert len(common) == len(dataclasses.fields(Method))
+    assert "method" in train_stage.train.sections
+    logged = tracking.stage_params(params, train_stage.train.sections, {"training": "paid-1"})
+    assert {key: logged[key] for key in common} == {**common, "method.blame_penalty": 0.3}
+    parent = tracking.parent_params(params)
+    assert {key: parent[key] for key in common} == common

@@ -152,8 +152,17 @@ def says(content: object, delay: float = 0.0, **choice: object) -> Answering:
 
 
 def params(url: str, **changes: object) -> JudgeParams:
+    """Without an audit, which would ask more than a test counts."""
     return JudgeParams(
-        **{"kind": "llm", "base_url": url, "model": "m", "timeout_s": 5.0, "attempts": 2, **changes}
+        **{
+            "kind": "llm",
+            "base_url": url,
+            "model": "m",
+            "timeout_s": 5.0,
+            "attempts": 2,
+            "audit": 0.0,
+            **changes,
+        }
     )
 
 

@@ -36,18 +36,21 @@ VECTOR = ([1.0, 1.0, 0.0, 1.0], ["x"] * 4, [ACT, ACT, ACT, REHEARSE], ["a", "a",
 
 
 def test_generation_baseline_with_a_raw_lone_row():
+    """Test vector (i) of the specification (method, section 12)."""
     a, found = adv(*VECTOR, baseline="generation", lone="raw")
     np.testing.assert_allclose(a, [1 / 3, 1 / 3, -2 / 3, 1.0], atol=1e-15)
     assert (found.groups, found.lone, found.constant) == (2, 1, 0)
 
 
 def test_trajectory_baseline_counts_an_episode_once():
+    """Test vector (ii): rows 1 and 2 are of one trajectory."""
     a, _ = adv(*VECTOR, baseline="trajectory", lone="raw")
     np.testing.assert_array_equal(a, [0.5, 0.5, -0.5, 1.0])
 
 
 @pytest.mark.parametrize("baseline", ["generation", "trajectory"])
 def test_equal_rewards_give_exact_zeros_and_are_counted(baseline):
+    """Test vector (iii)."""
     third = 0.1 + 0.2  # not representable: a plain mean of three would leave 1e-17 behind
     a, found = adv([third] * 3, ["x"] * 3, [ACT] * 3, ["a", "b", "c"], baseline=baseline)
     assert a.tolist() == [0.0, 0.0, 0.0] and found.constant == 1 and found.roles[ACT].adv_zero == 1.0
@@ -89,7 +92,8 @@ def test_an_empty_batch_is_an_empty_answer():
     assert a.tolist() == [] and found.groups == 0 and found.roles == {}
 
 
-def test_groups_are_centred_each_on_its_own_mean():
+def test_bug_17_groups_are_centred_each_on_its_own_mean():
+    """Public bug 17: statistics were taken over the batch and not over each prompt."""
     a, _ = adv([0.9, 1.0, 0.0, 0.1], ["p", "p", "q", "q"], [ACT] * 4, list("abcd"))
     np.testing.assert_allclose(a, [-0.05, 0.05, -0.05, 0.05])
 
@@ -103,7 +107,8 @@ def test_roles_of_one_prompt_have_baselines_of_their_own():
 # --- rows outside every baseline ------------------------------------------------------------------------------
 
 
-def test_an_unscored_row_is_outside_the_baseline_with_advantage_zero():
+def test_bug_14_an_unscored_row_is_outside_the_baseline_with_advantage_zero():
+    """Public bug 14: a completion without a score counted as 0, and gained by its siblings' negative rewards."""
     a, found = adv([-0.8, -0.2, -0.5, None], ["x"] * 4, [ACT] * 4, list("abcd"))
     np.testing.assert_allclose(a, [-0.3, 0.3, 0.0, 0.0], atol=1e-12)
     assert a[3] == 0.0 and found.unscored == 1 and found.live == 3
@@ -119,7 +124,8 @@ def test_padding_rows_change_no_advantage():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_reward_that_is_not_finite_stops_the_batch(bad):
+def test_bug_15_a_reward_that_is_not_finite_stops_the_batch(bad):
+    """Public bug 15: one NaN reward made the whole batch NaN, and the run ended as if nothing had happened."""
     with pytest.raises(ValueError, match="reward of row 1 is"):
         adv([0.1, bad], ["x", "x"], [ACT, ACT], ["a", "b"])
     with pytest.raises(ValueError, match="reward of row 1 is"):

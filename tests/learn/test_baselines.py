@@ -118,42 +118,53 @@ def test_lone_constant_empty_and_unscored_groups_are_counted_and_get_zero(baseli
 # --- the running mean -----------------------------------------------------------------------------------------
 
 
-def row(reward, role=Role.ACT, episode="a", turn=0, trained=True) -> Row:
+def row(reward, role=Role.ACT, episode="a", turn=0, trained=True, source="desk") -> Row:
     return Row(
         prompt_ids=(), response_ids=(), loss_mask=(int(trained),), logprobs=(), role=role, group_id="x",
-        episode_id=episode, turn=turn, reward=reward,
+        episode_id=episode, turn=turn, reward=reward, source=source,
     )  # fmt: skip
 
 
 SHRINK = Method(baseline="shrinkage", shrink_memory=0.75)
 
 
-def test_the_running_mean_is_over_trajectories_of_a_role_and_source():
+def test_the_running_mean_is_over_trajectories_of_a_role():
     rows = [row(1.0), row(1.0), row(0.0, episode="b"), row(0.25, Role.REHEARSE), row(None, episode="c")]
     rows.append(row(1.0, episode="d", trained=False))
     first = updated({}, rows, SHRINK)
-    assert first == {"act/rehearse": 0.5, "rehearse/rehearse": 0.25}
+    assert first == {"act/desk": 0.5, "rehearse/desk": 0.25}
     second = updated(first, [row(1.0)], SHRINK)
-    assert second == {"act/rehearse": 0.75 * 0.5 + 0.25 * 1.0, "rehearse/rehearse": 0.25}
+    assert second == {"act/desk": 0.75 * 0.5 + 0.25 * 1.0, "rehearse/desk": 0.25}
     np.testing.assert_array_equal(priors(rows[3:5], second, SHRINK), [0.25, 0.625])
+
+
+def test_each_data_source_has_a_running_mean_of_its_own():
+    """Step 1 knows both sources, step 2 one of them: the other's mean stays, and neither shifts the other."""
+    hard = [row(0.0, episode="c", source="cm2"), row(0.5, episode="d", source="cm2")]
+    easy = [row(1.0, episode="a"), row(0.8, episode="b")]
+    first = updated({}, easy + hard, SHRINK)
+    assert first == pytest.approx({"act/desk": 0.9, "act/cm2": 0.25})
+    second = updated(first, [row(0.65, episode="e", source="cm2")], SHRINK)
+    assert second == pytest.approx({"act/desk": 0.9, "act/cm2": 0.75 * 0.25 + 0.25 * 0.65})
+    np.testing.assert_allclose(priors([easy[0], hard[0]], second, SHRINK), [0.9, 0.35])
+    assert np.isnan(priors([row(1.0, source="new"), row(1.0, Role.REHEARSE)], second, SHRINK)).all()
+    # the source that answers calls is one for the whole run and keeps nothing apart
     world = Method(baseline="shrinkage", source="environment")
-    assert np.isnan(priors(rows[:1], second, world)).all() and list(updated({}, rows[:1], world)) == [
-        "act/environment"
-    ]
+    assert list(updated({}, easy, world)) == ["act/desk"]
 
 
 def test_turns_credited_apart_have_running_means_apart():
     method = Method(baseline="shrinkage", credit="reward_to_go")
     means = updated({}, [row(1.0), row(0.5, turn=1)], method)
-    assert means == {"act/rehearse/0": 1.0, "act/rehearse/1": 0.5}
+    assert means == {"act/desk/0": 1.0, "act/desk/1": 0.5}
 
 
 def test_the_state_of_every_step_is_kept_and_a_lost_one_is_an_error(tmp_path):
     assert read_means(tmp_path, 0) == {}
-    write_means(tmp_path, 1, {"act/rehearse": 0.1 + 0.2})
-    write_means(tmp_path, 2, {"act/rehearse": 0.5})
-    write_means(tmp_path, 2, {"act/rehearse": 0.6})  # the step was played again
-    assert read_means(tmp_path, 1) == {"act/rehearse": 0.1 + 0.2}
-    assert read_means(tmp_path, 2) == {"act/rehearse": 0.6}
+    write_means(tmp_path, 1, {"act/desk": 0.1 + 0.2})
+    write_means(tmp_path, 2, {"act/desk": 0.5})
+    write_means(tmp_path, 2, {"act/desk": 0.6})  # the step was played again
+    assert read_means(tmp_path, 1) == {"act/desk": 0.1 + 0.2}
+    assert read_means(tmp_path, 2) == {"act/desk": 0.6}
     with pytest.raises(FileNotFoundError):
         read_means(tmp_path, 3)

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envace.learn.advantage import advantages
+from envace.learn.metrics import step_metrics
+from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, SCHEMES, row_weights, verl_weights
+from envace.method import Method
+from envace.types import Role, Row, replace
 
 
 def weights(lengths, scheme, roles=None, episodes=None):
@@ -44,19 +49,63 @@ def test_a_role_of_weight_zero_is_a_frozen_one_and_only_the_ratio_counts(scheme)
     )
 
 
-def test_opposite_rows_of_length_one_and_three():
+def test_bug_13_opposite_rows_of_length_one_and_three():
+    """Public bug 13: a token mean taken per micro-batch gave 0.5 for one split and 0 for another."""
     token_sums = np.array([1 * 1.0, 3 * -1.0])
     assert row_weights([1, 3], "generation") @ token_sums == pytest.approx(0.0)
     assert row_weights([1, 3], "token") @ token_sums == pytest.approx(-0.5)
     assert weights([1, 3], "episode") @ token_sums == pytest.approx(0.0)
 
 
-def test_a_long_episode_weighs_by_its_rows_its_tokens_or_as_any_other_as_asked():
+def test_bug_11_a_long_episode_weighs_by_its_rows_its_tokens_or_as_any_other_as_asked():
+    """Public bug 11: an episode of many steps weighed as often as it had rows, whatever was meant."""
     lengths = np.array([10] * 20 + [100] * 2)  # one of 20 short generations, one of 2 long ones
     episodes = ["short"] * 20 + ["long"] * 2
     share = {s: (weights(lengths, s, episodes=episodes) * lengths)[:20].sum() for s in SCHEMES}
     assert share["generation"] == pytest.approx(20 / 22) and share["token"] == pytest.approx(200 / 400)
     assert share["episode"] == pytest.approx(1 / 2)
+
+
+def test_bug_10_a_length_is_the_number_of_trained_tokens_and_not_the_span_they_lie_in():
+    """Public bug 10: for the mask 1111000 11111 a length of 12 was measured, three tokens of a tool included.
+
+    One merged row of two generations, 4 and 5 tokens with 3 between, and beside it a row of 3 tokens.
+    """
+    first = Row(
+        prompt_ids=(1, 2), response_ids=(3, 4, 5, 6), loss_mask=(1,) * 4, logprobs=(-1.0,) * 4, role=Role.ACT,
+        group_id="g", episode_id="a", turn=0, reward=1.0,
+    )  # fmt: skip
+    second = replace(
+        first, prompt_ids=(1, 2, 3, 4, 5, 6, 90, 91, 92), response_ids=(7,) * 5, loss_mask=(1,) * 5,
+        logprobs=(-1.0,) * 5, turn=1,
+    )  # fmt: skip
+    other = replace(
+        first, response_ids=(8,) * 3, loss_mask=(1,) * 3, logprobs=(-1.0,) * 3, episode_id="b", reward=0.0
+    )
+    streams = streams_of([first, second], "merged") + streams_of([other], "merged")
+    masks = [np.array(s.loss_mask) for s in streams]
+    assert masks[0].tolist() == [1] * 4 + [0] * 3 + [1] * 5 and len(streams) == 2
+
+    rows, spans = rows_of_streams([record(s) for s in streams], masks, [True, True])
+    rows, found = advantages(rows, Method())
+    assert [len(r.loss_mask) for r in rows] == [4, 5, 3]
+    metrics = step_metrics([], rows, found)
+    assert (metrics["train/tokens"], metrics["act/tokens"], metrics["act/response_tokens"]) == (
+        12.0,
+        12.0,
+        4.0,
+    )
+    # the weight of a token is the advantage verl gets over the row's own, times the weight verl gives the token
+    for scheme, wanted in {
+        "token": [1 / 12] * 3,  # 9 and 3 tokens
+        "generation": [1 / 12, 1 / 15, 1 / 9],
+        "episode": [1 / 18, 1 / 18, 1 / 6],
+    }.items():
+        given = verl_weights([m.sum() for m in masks], LOSS_AGG_MODE[scheme])
+        values = token_advantages(rows, spans, masks, Method(loss_weight=scheme))
+        weights_ = [values[s.stream][s.start] / r.advantage * given[s.stream] for r, s in zip(rows, spans)]
+        np.testing.assert_allclose(weights_, wanted)
+        assert values[0][4:7].tolist() == [0.0] * 3
 
 
 def test_padding_rows_weigh_nothing_and_change_nothing():

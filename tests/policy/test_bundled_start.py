@@ -45,5 +45,6 @@ def test_well_formed_counts_texts_with_a_call_only():
     )  # fmt: skip
     broken = replace(said, failure=FailureReason.TRUNCATED)
     others = [replace(broken, text="hello"), replace(broken, role=Role.REHEARSE)]
-    assert warmstart._well_formed([said, said, said, broken, *others]) == pytest.approx(0.75)
+    refused = replace(said, failure=FailureReason.SCHEMA_VIOLATION)  # read, and then found wanting
+    assert warmstart._well_formed([said, said, refused, broken, *others]) == pytest.approx(0.75)
     assert warmstart._well_formed([]) == 0

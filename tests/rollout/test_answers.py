@@ -176,7 +176,8 @@ def test_a_rehearse_prompt_that_cannot_fit_is_an_error_observation():
     from rollout_kit import FULL
 
     e = play(
-        two_roles([call("get"), "hm", "bye"]), params=replace(PARAMS, prompt_tokens=1100), prompt_set=FULL
-    )
+        two_roles([call("get"), "hm", "bye"]), params=replace(PARAMS, prompt_tokens=1100), prompt_set=FULL,
+        method=Method(act_text="none"),
+    )  # fmt: skip
     assert e.observations[0].failure is FailureReason.PROMPT_TOO_LONG
     assert (e.stop, e.counters["rehearse"]) == (StopReason.DONE, 0)

@@ -18,6 +18,7 @@ from rollout_kit import (
 )
 
 from envace.chat.contract import render_result
+from envace.learn.rows import rows_from_episode
 from envace.method import PRESETS, Method
 from envace.rollout.policy import Completion, ScriptedPolicy
 from envace.types import (
@@ -81,13 +82,30 @@ def test_a_required_item_of_the_last_turn_ends_nothing_early():
     assert (e.stop, e.reward) == (StopReason.DONE, 0.5)
 
 
-@pytest.mark.parametrize(("unscored", "reward"), [("exclude", None), ("zero", 0.0)])
+@pytest.mark.parametrize(("unscored", "reward"), [("exclude", None), ("zero", 0.125)])
 def test_a_judge_without_an_answer_makes_the_episode_unscored(unscored, reward):
     judge = TableJudge({(0, "C1"): "unscored"})
     e = play(two_roles(GOOD), judge=judge, method=Method(unscored=unscored))
     assert (e.stop, e.reward, e.stop_detail) == (StopReason.JUDGE_FAILED, reward, "C1: table")
     assert e.unscored_reason == "judge_failed: C1: table"
     assert judge.asked == [0]
+
+
+@pytest.mark.parametrize(("unscored", "reward"), [("exclude", None), ("zero", (0.25 + 0.5) / 2)])
+def test_a_failed_item_is_a_no_under_zero_and_earlier_turns_keep_what_they_earned(unscored, reward):
+    """Turn 0 earns its light item, .25; of turn 1 one half is yes and the other could not be judged."""
+    task = replace(TASK, checklist=(TASK.checklist[0], (item("C0", 0.5), item("C1", 0.5))))
+    judge = TableJudge({(0, "C1"): "no", (1, "C1"): "unscored"})
+    e = play(two_roles(GOOD), task=task, judge=judge, method=Method(unscored=unscored))
+    assert (e.stop, e.unscored, e.unscored_reason) == (
+        StopReason.JUDGE_FAILED,
+        True,
+        "judge_failed: C1: table",
+    )
+    assert e.reward == reward and e.turn_rewards == ((0.25,) if reward is None else (0.25, 0.5))
+    if reward is not None:  # turns can still be credited apart
+        rows = rows_from_episode(e, Method(unscored="zero", credit="reward_to_go"))
+        assert {r.turn: r.reward for r in rows} == pytest.approx({0: 0.375, 1: 0.25})
 
 
 def test_a_judge_that_raises_is_a_failed_judge():
@@ -128,8 +146,19 @@ def test_caps_at_the_end_of_a_turn_only():
 
 
 def test_micro_steps_bound_an_endless_turn():
+    roomy = replace(PARAMS, prompt_tokens=10**6)
     e = play(two_roles(lambda r: call("get")), method=Method(turn_caps="turn_end"), source=World())
     assert (e.stop, e.counters["act"]) == (StopReason.STEP_BUDGET, 200)
+    e = play(two_roles(lambda r: call("get")), method=Method(turn_caps="turn_end"), params=roomy)
+    assert (e.stop, e.counters["act"], e.counters["rehearse"]) == (StopReason.STEP_BUDGET, 100, 100)
+
+
+def test_the_last_micro_step_may_be_one_of_several_rehearsals():
+    """One ACT generation and two rehearsals a step: 66 steps make 198, and the 67th has room for one rehearsal."""
+    two = two_roles(lambda r: call("get") + call("get", "#b"))
+    e = play(two, method=Method(turn_caps="turn_end"), params=replace(PARAMS, prompt_tokens=10**6))
+    assert (e.stop, e.counters["act"], e.counters["rehearse"]) == (StopReason.STEP_BUDGET, 67, 133)
+    assert e.stop_detail == "200 generations, 2 calls at once" and e.counters["calls"] == 134
 
 
 @pytest.mark.parametrize(("unfinished", "asked", "reward"), [("judge", [0], 0.5), ("skip", [], 0.0)])
@@ -159,11 +188,22 @@ def test_bug_24_context_budget_shrinks_then_ends_with_a_truncation_reason():
     assert e.reward == 0.5  # the open turn is judged
 
 
-def test_a_prompt_over_its_own_cap_ends_the_episode():
-    first = len(RENDERER.render(TASK.prefix, TASK.tools))
-    fits = play(two_roles(["a", "b"]), params=replace(PARAMS, prompt_tokens=first))
+def test_the_published_code_stops_while_a_full_length_output_would_still_fit():
+    """It stops at prompt + 8,000 >= 20,000: one token of context must be left over."""
+    first, reserve = len(RENDERER.render(TASK.prefix, TASK.tools)), Method(context_stop="reserve")
+    fits = play(two_roles(["a", "b"]), method=reserve, params=replace(PARAMS, prompt_tokens=first + 1))
     assert (fits.stop, fits.counters["act"]) == (StopReason.CONTEXT_BUDGET, 1)
-    over = play(two_roles(["a", "b"]), params=replace(PARAMS, prompt_tokens=first - 1))
+    over = play(two_roles(["a", "b"]), method=reserve, params=replace(PARAMS, prompt_tokens=first))
+    assert (over.stop, over.counters["act"], over.reward) == (StopReason.CONTEXT_BUDGET, 0, 0.0)
+
+
+def test_acts_prompt_may_grow_into_the_context_until_no_useful_output_fits():
+    first = len(RENDERER.render(TASK.prefix, TASK.tools))
+    tight = replace(PARAMS, prompt_tokens=first - 384)  # and 400 for a response: 16 are left
+    fits = play(two_roles(["a", "b"]), params=tight)
+    assert [g.sampling.max_tokens for g in fits.generations] == [16]
+    assert (fits.stop, fits.counters["act"]) == (StopReason.CONTEXT_BUDGET, 1)
+    over = play(two_roles(["a", "b"]), params=replace(tight, prompt_tokens=first - 385))
     assert (over.stop, over.counters["act"], over.reward) == (StopReason.CONTEXT_BUDGET, 0, 0.0)
 
 
@@ -298,8 +338,15 @@ def test_sampling_can_be_given():
 
 
 def test_the_authors_preset_plays_too():
-    e = play(two_roles(GOOD), method=PRESETS["authors"])
+    published = [f"\n{text}" for text in GOOD]
+
+    def rehearse(request):
+        return f"\n{render_result({'of': '#a'})}"
+
+    e = play(two_roles(published, rehearse), method=PRESETS["authors"])
     assert (e.stop, e.reward) == (StopReason.DONE, 1.0)
+    leading = play(two_roles(GOOD, rehearse), method=PRESETS["authors"])  # the tag opens the message
+    assert (leading.stop, leading.stop_detail) == (StopReason.TOOL_ERROR, "no_call_found")
     shown = RENDERER.decode(e.generations[1].prompt_ids)
     assert COMPACT.texts["rehearse_check"] in shown
 

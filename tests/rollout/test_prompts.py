@@ -4,11 +4,11 @@ import asyncio
 import shutil
 
 import pytest
-from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, record, tool, two_roles
+from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, call, play, record, tool, two_roles
 
 from envace.errors import DataError
 from envace.method import Method
-from envace.rollout.prompts import ROOT, load_prompt_set, matches, select_records
+from envace.rollout.prompts import ROOT, load_prompt_set, matches, select_records, with_head
 from envace.rollout.sources import CallContext, RehearsalSource
 from envace.types import Message, Role, Source, ToolCall, replace
 
@@ -160,8 +160,20 @@ def test_a_set_is_versioned_by_its_texts(tmp_path):
     (copy / "act.txt").write_text("Be polite.")
     load_prompt_set.cache_clear()
     own = load_prompt_set(str(copy))
-    assert own.hash != COMPACT.hash and own.act_system(TASK) == "Be polite."
-    assert COMPACT.act_system(TASK) is None
+    assert own.hash != COMPACT.hash and own.act_system() == "Be polite."
+
+
+def test_acts_text_stands_below_the_tasks_own_and_compact_adds_none():
+    said = [call("get"), "hm", "bye"]
+
+    def first_prompt(prompt_set, act_text="set"):
+        e = play(two_roles(said), prompt_set=prompt_set, method=Method(act_text=act_text))
+        return e.generations[0].prompt_ids
+
+    assert COMPACT.act_system() is None and FULL.act_system().startswith("You act for one user")
+    plain = tuple(RENDERER.render(TASK.prefix, TASK.tools))
+    assert first_prompt(COMPACT) == first_prompt(FULL, "none") == plain
+    assert first_prompt(FULL) == tuple(RENDERER.render(with_head(TASK.prefix, FULL.texts["act"]), TASK.tools))
 
 
 def test_a_set_with_a_missing_file_or_an_unknown_setting_says_so(tmp_path):

@@ -15,7 +15,7 @@ import envace.policy
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.policy import hub
 from envace.serving import serve as serving
-from envace.serving.serve import command, free_port, serve
+from envace.serving.serve import Vllm, command, free_port, serve
 
 START = Path(envace.policy.__file__).parent / "start"
 TOOL = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
@@ -29,11 +29,12 @@ def test_the_vllm_command_serves_tool_calls_under_every_name(monkeypatch):
         8001,
         ["mine", "gpt-4.1"],
         context=32768,
-        extra=["--tensor-parallel-size", "2"],
+        vllm=Vllm(tensor_parallel=2, gpu_memory=0.5),
     )
-    assert argv[1:3] == ["serve", "models/a"] and argv[-2:] == ["--tensor-parallel-size", "2"]
+    assert argv[1:3] == ["serve", "models/a"]
     text = " ".join(argv)
     for part in ("--served-model-name mine gpt-4.1 --host 127.0.0.1 --port 8001", "--enable-auto-tool-choice --tool-call-parser hermes",
+                 "--tensor-parallel-size 2 --gpu-memory-utilization 0.5",
                  '--default-chat-template-kwargs {"enable_thinking": false}', "--max-model-len 32768"):  # fmt: skip
         assert part in text
     assert "--reasoning-parser" not in text

@@ -75,19 +75,31 @@ def test_seeded_requests_are_answered_alike_alone_and_together(policy):
     assert texts == [r["choices"][0]["message"]["content"] for _, r in together] and len(set(texts)) > 1
 
 
+def test_bug_24_a_budget_beyond_the_context_shrinks_to_the_room(policy):
+    """A prompt that fits is answered, however much was asked for: what is left of the context is what it gets."""
+
+    async def conversation(post, get):
+        nearly = [{"role": "user", "content": "order " * 960}]
+        _, one = await post(messages=nearly, max_tokens=1, tools=None)
+        held = one["usage"]["prompt_tokens"]
+        return held, [
+            await post(messages=nearly, max_tokens=n, tools=None, seed=1) for n in (5000, 1024 - held)
+        ]
+
+    held, ((status, greedy), (_, exact)) = talk(policy, conversation)
+    assert status == 200 and 900 < held < 1024
+    assert greedy["usage"]["completion_tokens"] <= 1024 - held
+    assert greedy["choices"][0]["message"] == exact["choices"][0]["message"]
+
+
 def test_a_budget_ends_with_length_and_a_full_context_with_400(policy):
     async def conversation(post, get):
         long = [{"role": "user", "content": "order " * 1200}]
-        return (
-            await post(max_tokens=2),
-            await post(messages=long),
-            await post(max_tokens=5000),
-            await post(messages=long, max_tokens=None),
-        )
+        return await post(max_tokens=2), await post(messages=long), await post(messages=long, max_tokens=None)
 
-    short, full, greedy, open_end = talk(policy, conversation)
+    short, full, open_end = talk(policy, conversation)
     assert short[1]["choices"][0]["finish_reason"] == "length" and short[1]["usage"]["completion_tokens"] == 2
-    for status, reply in (full, greedy, open_end):
+    for status, reply in (full, open_end):
         assert status == 400 and reply["error"]["code"] == 400
         assert "This model's maximum context length is 1024 tokens" in reply["error"]["message"]
 

@@ -1,55 +1,16 @@
-"""Episodes as traces in a real MLflow store, read back through MLflow's own functions."""
+"""What a trace holds: episodes in a real MLflow store, read back through MLflow's own functions."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
-from types import SimpleNamespace
 
 import pytest
-from trace_kit import EPISODE, MESSAGES, OBSERVATIONS, episodes, unscored
+from trace_kit import EPISODE, MESSAGES, OBSERVATIONS, named, read, unscored, write
 
-from envace.errors import EnvironmentUnready
-from envace.params import parse
 from envace.track import client as c
-from envace.track import cut, spans, traces
+from envace.track import cut, spans
 from envace.track.redact import MARK, Redactor
-from envace.types import Message, Source, StopReason, ToolCall, replace, to_json
-from tasks import tracking
+from envace.types import Message, Role, Source, StopReason, ToolCall, replace
 
 CANARY = 'canary-<zqzq>"never\\seen'
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    state = tmp_path_factory.mktemp("store")
-    client = c.connect(c.default_uri(state), state)
-    return client, c.experiment(client, "envace", state), state
-
-
-@pytest.fixture
-def log(store):
-    client, experiment, state = store
-    return c.start_run(client, experiment, "evaluate@a-b", state, kind="stage", redactor=Redactor(environ={}))
-
-
-def write(log, found, sample=100, failed=100, tags=None, **more):
-    candidates = traces.of_episodes(found, {"envace.policy": "start"})
-    return traces.log_traces(log, candidates, sample=sample, failed=failed, tags=tags or {}, **more)
-
-
-def read(log):
-    """The traces of a run, as MLflow finds them."""
-    experiment = log.client.get_run(log.run_id).info.experiment_id
-    return list(log.client.search_traces(locations=[experiment], run_id=log.run_id, max_results=500))
-
-
-def named(trace):
-    return {s.name: s for s in trace.data.spans}
 
 
 def test_an_episode_is_one_tree_in_its_own_order_with_its_words_and_counts(log):
@@ -158,6 +119,44 @@ def test_recorded_times_are_kept_and_the_others_share_the_rest(log):
     assert starts == sorted(starts) and children[-1].end_time_ns <= root.end_time_ns + 10_000
 
 
+def timed():
+    """The generations with their times."""
+    own = {Role.ACT: 0.25, Role.REHEARSE: 0.5}
+    return tuple(replace(g, seconds=own[g.role]) for g in EPISODE.generations)
+
+
+def test_a_generation_takes_the_time_it_took(log):
+    """4 s: four ACT of 0.25, a rehearsal of 0.5, two judgements of 1; half a second is left for two refusals."""
+    write(log, [replace(EPISODE, generations=timed())])
+    root, *children = read(log)[0].data.spans
+    length = [round((s.end_time_ns - s.start_time_ns) / 1e9, 6) for s in children]
+    assert length == [0.25, 0.5, 0.25, 0.25, 1.0, 0.25, 0.25, 0.25, 1.0]
+    assert [s.attributes["timing"] for s in children] == [
+        "recorded", "recorded", "by tokens", "recorded", "recorded", "recorded", "by tokens", "recorded", "recorded"
+    ]  # fmt: skip
+    assert (root.end_time_ns - root.start_time_ns) / 1e9 == pytest.approx(4.0)
+    assert children[-1].end_time_ns <= root.end_time_ns + 10_000
+
+
+def test_calls_rehearsed_at_once_begin_at_once_and_count_once(log):
+    """The second call was rehearsed too, beside the first and longer: together they took 0.75 s, not 1.25."""
+    first = timed()[1]
+    second = replace(first, call_index=1, seconds=0.75, text="more words")
+    answered = replace(OBSERVATIONS[1], source=Source.REHEARSAL, failure=None, error=False)
+    e = replace(
+        EPISODE, generations=(*timed()[:2], second, *timed()[2:]),
+        observations=(OBSERVATIONS[0], answered, OBSERVATIONS[2]),
+    )  # fmt: skip
+    write(log, [e])
+    root, act, one, two, after, *_ = read(log)[0].data.spans
+    assert [s.name for s in (one, two)] == ["REHEARSE get_order", "REHEARSE send"]
+    assert (
+        one.start_time_ns == two.start_time_ns == act.end_time_ns and after.start_time_ns == two.end_time_ns
+    )
+    assert (two.end_time_ns - two.start_time_ns) / 1e9 == pytest.approx(0.75)
+    assert (root.end_time_ns - root.start_time_ns) / 1e9 == pytest.approx(4.0)
+
+
 def test_no_secret_arrives_wherever_it_stood(store, monkeypatch):
     monkeypatch.setenv("CANARY_KEY", CANARY)
     client, experiment, state = store
@@ -228,202 +227,3 @@ def test_writing_twice_makes_one_trace(log):
         write(log, [EPISODE])
     [trace] = read(log)
     assert len(trace.data.spans) == 10 and len(trace.info.assessments) == 4
-
-
-# --- which ----------------------------------------------------------------------------------------------------
-
-
-def ids(found):
-    return [x.head.id for x in found]
-
-
-def test_the_sample_is_whole_groups_by_hash_whatever_their_order():
-    found = list(traces.of_episodes(episodes(20, 4), {}))
-    chosen = ids(traces.choose(found, 8, 0))
-    assert len(chosen) == 8 and len({i.partition("-")[0] for i in chosen}) == 2
-    assert ids(traces.choose(found[::-1], 8, 0)) == chosen and ids(traces.choose(found, 4, 0)) == chosen[:4]
-
-
-def test_all_failures_are_shown_up_to_the_limit_the_gravest_first_and_the_rest_counted(log):
-    mixed = [
-        *episodes(3, 2),
-        *(replace(e, id=f"cut-{e.id}") for e in episodes(2, 2, stop=StopReason.STEP_BUDGET)),
-        *(unscored(id=f"lost-{k}", group_id=f"l{k}") for k in range(3)),
-    ]
-    books = write(log, mixed, sample=0, failed=5)
-    assert (books.episodes, books.failed, books.written, books.left_out) == (13, 7, 5, 2)
-    shown = sorted(t.info.tags["envace.episode"].partition("-")[0] for t in read(log))
-    assert shown == ["cut", "cut", "lost", "lost", "lost"]
-    assert "5 of 13 episodes in MLflow, with 5 of 7 that failed" in books.sentence()
-    assert "2 more failed than mlflow.failed_traces shows" in books.sentence()
-
-
-def test_episodes_of_a_file_are_found_by_their_lines_and_a_damaged_one_is_counted(tmp_path, log):
-    path = tmp_path / "step_000003.jsonl"
-    lines = [json.dumps(to_json(e), ensure_ascii=False) for e in (replace(EPISODE, id="ä"), unscored(id="b"))]
-    path.write_text("\n".join([lines[0], '{"step": 3}', "{", lines[1]]) + "\n", encoding="utf-8")
-    books = traces.log_traces(log, traces.of_file(path, {"envace.step": "3"}), sample=5, failed=5, tags={})
-    assert (books.episodes, books.unreadable, books.written, books.failed) == (2, 2, 2, 1)
-    assert {(t.info.tags["envace.episode"], t.info.tags["envace.step"]) for t in read(log)} == {
-        ("ä", "3"),
-        ("b", "3"),
-    }
-
-
-# --- a store that is away, slow or rude ------------------------------------------------------------------------
-
-
-def test_a_store_that_is_gone_is_left_after_a_few_faults_and_named(log, monkeypatch):
-    from mlflow.exceptions import MlflowException
-
-    asked = []
-
-    def gone(uri, info, spans):
-        asked.append(info)
-        raise MlflowException("API request failed: connection refused by api_key=s3cret99")
-
-    monkeypatch.setattr(traces, "send", gone)
-    books = write(log, episodes(10, 1))
-    assert len(asked) == traces.FAULTS_TO_STOP and (books.written, books.lost) == (0, 10)
-    assert (
-        "warning" in books.sentence()
-        and "connection refused" in books.sentence()
-        and "s3cret99" not in books.cause
-    )
-
-
-def test_one_episode_that_cannot_be_shown_costs_its_own_trace_alone(log):
-    class Odd:
-        def __getattr__(self, name):
-            raise RuntimeError("odd")
-
-    found = list(traces.of_episodes(episodes(3, 1), {}))
-    found[1] = replace(found[1], load=Odd)
-    books = traces.log_traces(log, found, sample=5, failed=5, tags={})
-    assert (books.written, books.lost, books.cause) == (2, 1, "RuntimeError: odd")
-
-
-def test_a_server_that_never_answers_is_left_at_the_deadline(store):
-    from mlflow import MlflowClient
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    held = []
-    threading.Thread(target=lambda: held.append(listener.accept()), daemon=True).start()
-    slow = MlflowClient(tracking_uri=f"http://127.0.0.1:{listener.getsockname()[1]}")
-    log, began = c.RunLog(slow, "0" * 32, store[2]), time.monotonic()
-    books = write(log, episodes(4, 1), deadline_s=0.3)
-    listener.close()
-    assert time.monotonic() - began < 5
-    assert (books.written, books.lost, books.cause) == (0, 4, "no answer within 0.3 s")
-
-
-def test_a_log_that_has_lost_its_store_is_not_asked_again(log, monkeypatch):
-    monkeypatch.setattr(log, "_buffer", "somewhere")
-    books = write(log, episodes(2, 1))
-    assert (books.lost, books.cause) == (2, "MLflow went away earlier")
-
-
-# --- in a stage -----------------------------------------------------------------------------------------------
-
-
-def stage(log, **mlflow):
-    said, metrics = [], {}
-    return SimpleNamespace(
-        name="evaluate@start-desk", log=log, say=said.append, said=said, found=metrics,
-        params=parse({"policy": {"kind": "tiny"}, "mlflow": mlflow}),
-        metrics=lambda values, step=0: metrics.update(values),
-    )  # fmt: skip
-
-
-def test_a_stage_shows_its_episodes_says_how_many_and_counts_them(log):
-    run = stage(log, traces=2, failed_traces=1)
-    with tracking.traced(run, "start") as shown:
-        shown += [*episodes(2, 2), unscored(id="lost", group_id="x")]
-    assert run.found.items() >= {"traces/failed": 1, "traces/lost": 0, "traces/left_out": 0}.items()
-    assert len(read(log)) == run.found["traces/written"] and len(run.said) == 1
-    assert {t.info.tags["envace.stage"] for t in read(log)} == {"evaluate@start-desk"}
-
-
-def test_episodes_of_a_pool_that_gave_up_are_shown_too(log):
-    from envace.rollout.pool import PoolAborted
-
-    run = stage(log, traces=0)
-    with pytest.raises(PoolAborted), tracking.traced(run, "start"):
-        raise PoolAborted("all dead", [unscored(id="lost")])
-    assert [t.info.tags["envace.episode"] for t in read(log)] == ["lost"]
-
-
-def test_a_stage_that_asks_for_none_or_has_no_log_writes_none(log):
-    for run in (stage(log, traces=0, failed_traces=0), stage(None)):
-        with tracking.traced(run, "start") as shown:
-            shown += episodes(1, 1)
-        assert run.said == [] and run.found == {}
-    assert read(log) == []
-
-
-def test_a_training_shows_the_episodes_of_its_steps_up_to_the_last(log, tmp_path):
-    folder = tmp_path / "episodes"
-    folder.mkdir()
-    for step in (1, 2, 3):
-        line = json.dumps(to_json(replace(EPISODE, id=f"s{step}p0-0", group_id=f"s{step}p0")))
-        (folder / f"step_{step:06d}.jsonl").write_text(line + "\n")
-    tracking.trace_training(stage(log), tmp_path, "envace-1", 2)
-    tags = [t.info.tags for t in read(log)]
-    assert {(t["envace.step"], t["envace.policy"]) for t in tags} == {("1", "envace-1"), ("2", "envace-1")}
-
-
-def test_a_training_without_episodes_says_nothing(log, tmp_path):
-    run = stage(log)
-    tracking.trace_training(run, tmp_path, "envace-1")
-    assert run.said == [] and run.found == {}
-
-
-# --- a server -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-def test_traces_reach_a_server_and_one_that_dies_costs_only_what_was_left(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        port = s.getsockname()[1]
-    backend = c.default_uri(tmp_path)
-    c.connect(backend, tmp_path)
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        backend,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
-    with (tmp_path / "server.log").open("w") as out:
-        server = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-    try:
-        client = when_up(f"http://127.0.0.1:{port}", tmp_path)
-        experiment = c.experiment(client, "envace", tmp_path)
-        log = c.start_run(client, experiment, "r", tmp_path, kind="stage", redactor=Redactor(environ={}))
-        books = write(log, [*episodes(2, 2), unscored(id="lost")])
-        assert (books.written, books.lost) == (5, 0), books.cause
-        by_id = {t.info.tags["envace.episode"]: t for t in read(log)}
-        assert len(by_id) == 5 and len(by_id["g0-0"].data.spans) == 10
-        assert {a.name: a.value for a in by_id["g0-0"].info.assessments}["reward"] == 0.75
-        assert named(by_id["lost"])["JUDGE turn 1"].status.status_code == "ERROR"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-    books = write(log, episodes(30, 1), deadline_s=60)
-    assert books.written == 0 and books.lost == 30 and "refused" in books.cause
-
-
-def when_up(url, state):
-    ends = time.monotonic() + 300
-    while True:
-        try:
-            return c.connect(url, state)
-        except EnvironmentUnready:
-            if time.monotonic() > ends:
-                raise
-            time.sleep(1)

@@ -1,5 +1,11 @@
-"""Episodes made by hand: two turns, two calls at once, a rehearsed and a refused one, verdicts of a model."""
+"""Episodes made by hand (two turns, two calls at once, a rehearsed and a refused one, verdicts of a model) and a real
+MLflow store to write them to."""
 
+import pytest
+
+from envace.track import client as c
+from envace.track import traces
+from envace.track.redact import Redactor
 from envace.types import (
     Answer,
     Episode,
@@ -83,3 +89,31 @@ def episodes(groups, members, **changes):
         for g in range(groups)
         for m in range(members)
     ]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    state = tmp_path_factory.mktemp("store")
+    client = c.connect(c.default_uri(state), state)
+    return client, c.experiment(client, "envace", state), state
+
+
+@pytest.fixture
+def log(store):
+    client, experiment, state = store
+    return c.start_run(client, experiment, "evaluate@a-b", state, kind="stage", redactor=Redactor(environ={}))
+
+
+def write(log, found, sample=100, failed=100, tags=None, **more):
+    candidates = traces.of_episodes(found, {"envace.policy": "start"})
+    return traces.log_traces(log, candidates, sample=sample, failed=failed, tags=tags or {}, **more)
+
+
+def read(log):
+    """The traces of a run, as MLflow finds them."""
+    experiment = log.client.get_run(log.run_id).info.experiment_id
+    return list(log.client.search_traces(locations=[experiment], run_id=log.run_id, max_results=500))
+
+
+def named(trace):
+    return {s.name: s for s in trace.data.spans}

@@ -62,7 +62,11 @@ def test_only_the_control_commits_without_a_memory(point, tried, monkeypatch):
     monkeypatch.setattr("envace.tts.rehearse.rehearse", rehearse)
     monkeypatch.setattr(rehearsal, "commit", commit)
     monkeypatch.setattr(rehearsal, "read_split", lambda run, split: tasks)
-    monkeypatch.setattr(rehearsal, "open_policy", lambda run, name: SimpleNamespace(policy=0, renderer=0))
+    monkeypatch.setattr(
+        rehearsal,
+        "open_policy",
+        lambda run, name: SimpleNamespace(policy=0, renderer=0, ref=SimpleNamespace(name=name)),
+    )
     variants = []
     monkeypatch.setattr(rehearsal, "score_samples", lambda *given: variants.append(given[-1]) or [])
     run = Run()

@@ -44,6 +44,7 @@ FULL = {  # 100 read = 80 without faults + 20; 5 ids twice, 3 dialogues twice, 1
         "rejected_by_reason": {"bad_weights": 11, "no_checklist": 9, "duplicate_id": 5, "duplicate_content": 3, "not_selected": 12},
         "hits": {"bad_weights": 14, "no_checklist": 9, "bad_rule": 2, "duplicate_id": 5, "duplicate_content": 3, "not_selected": 12},
         "forms": {"annotated": 91, "raw": 9}, "tags": {"long": 7, "short": 53},
+        "licences": {"MIT": 15, "cc-by-4.0": 45}, "sources": {"data/a.parquet": 48, "data/b.jsonl": 12},
     },
     "statistics": {
         "turns": {"edges": [1, 2, 3, 5], "counts": [20, 30, 10, 0]},
@@ -95,6 +96,8 @@ def test_the_page_and_the_markdown_tell_what_happened_to_the_rows(built: Path) -
         "| licence | cc-by-4.0 |",
         "| files | 2, 3.0 MB |",
         "| rows by form | annotated 91, raw 9 |",
+        "| kept rows by licence | cc-by-4.0 45, MIT 15 |",
+        "| kept rows by file | data/a.parquet 48, data/b.jsonl 12 |",
         f"| data/a.parquet | 2.5 MB | {'a' * 64} | e1 |",
         f"| data/b.jsonl | 500.0 kB | {'b' * 64} | v7 |",
         "| read | rows of the source | 100 | – |",
@@ -205,7 +208,8 @@ def test_hostile_text_in_a_manifest_stays_text(tmp_path: Path, params: Params) -
     bad["source"] |= {"uri": EVIL, "kind": EVIL, "licence": EVIL, "revision": EVIL}
     bad["source"]["files"][0]["name"] = EVIL
     bad["counts"]["rejected_by_reason"][EVIL] = bad["counts"]["hits"][EVIL] = 1
-    bad["counts"]["forms"][EVIL] = bad["counts"]["tags"][EVIL] = 2
+    for part in ("forms", "tags", "licences", "sources"):
+        bad["counts"][part][EVIL] = 2
     bad["statistics"][EVIL] = {"edges": [1], "counts": [3]}
     bad["params"]["data"][EVIL] = EVIL
     bad["outputs"][f"{EVIL}.parquet"] = {"rows": 1, "bytes": 1, "sha256": EVIL}
@@ -247,6 +251,9 @@ def test_a_folder_staged_here_is_shown_whole(tmp_path: Path) -> None:
     assert [row[0] for row in rows(made, "What was staged")] == [
         "train.parquet", "held.parquet", "files.parquet", "rejects.jsonl",
     ]  # fmt: skip
+    card = dict(rows(made, "The source"))
+    assert card["kept rows by licence"] == "Apache-2.0 (generated) 9"
+    assert card["kept rows by file"] == "desk/train 4, files/files 3, desk/held 2"
     assert len(made.plots) == 6 and not rows(made, "Why rows were left out")
     assert {"desk.seed", "seed"} <= dict(rows(made, "Parameters that shaped it")).keys()
 

@@ -23,7 +23,9 @@ from envace.bench.bfcl import categories, questions
 from envace.bench.bfcl.parse import read_job, records
 from envace.bench.bfcl.pins import NEWEST, VERSIONS
 from envace.bench.bfcl.scores import score_records
+from envace.bench.harness.asked import refuse_query, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.labels import labels
 from envace.errors import UserError
 from envace.track.redact import Redactor
 from envace.types import JSON, SampleRecord, ScoreRecord, to_json
@@ -37,6 +39,8 @@ class Bfcl:
     """Adapter of spec.Adapter."""
 
     name = "bfcl"
+    subsets = tuple(dict.fromkeys((*categories.GROUPS, *categories.GROUPS["all"])))
+    default = categories.DEFAULT
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         version = str(options.get("version", NEWEST))
@@ -81,6 +85,7 @@ class Bfcl:
         chosen = _Chosen(env, request)
         data = hashlib.sha256(json.dumps(env.spec.data, sort_keys=True).encode()).hexdigest()
         own = {"harness": env.identity, "variant": request.variant, "data_hash": data, **identity}
+        own["versions"] = dict(own.get("versions") or {}) | labels(request, data)
         return score_records(
             samples,
             {c: [f"{c}/{i}" for i in ids] for c, ids in chosen.ids.items()},
@@ -141,6 +146,7 @@ def _vector_reason(env: HarnessEnv, options: dict[str, JSON]) -> str:
 
 def _check_room(request: EvalRequest) -> None:
     agent = request.roles.agent
+    refuse_query("bfcl", agent)
     if agent.sampling.max_tokens >= agent.context:
         raise UserError(
             f"bfcl: max_tokens {agent.sampling.max_tokens} leaves no room for a prompt in a context of {agent.context}"
@@ -181,9 +187,7 @@ def _settings(
     """job.json of the driver."""
     agent = request.roles.agent
     sampling, partly = agent.sampling, bool(request.limit) and len(ids) < categories.COUNTS[category]
-    asked = {"max_tokens": sampling.max_tokens, "seed": _seed(request, trial)}
-    if sampling.top_p != 1.0:
-        asked["top_p"] = sampling.top_p
+    asked = {"max_tokens": sampling.max_tokens, "top_p": sampling.top_p, "seed": _seed(request, trial)}
     return {
         "model": agent.model,
         "category": category,
@@ -199,10 +203,8 @@ def _settings(
 def _extra_body(request: EvalRequest) -> dict[str, JSON]:
     """Fields beyond OpenAI's; those of the endpoint win."""
     agent = request.roles.agent
-    body: dict[str, JSON] = {} if agent.sampling.top_k < 0 else {"top_k": agent.sampling.top_k}
-    if request.options.get("template_kwargs", True):
-        body["chat_template_kwargs"] = {"enable_thinking": request.thinking}
-    return {**body, **agent.extra_body}
+    body: dict[str, JSON] = {"top_k": agent.sampling.top_k} if agent.sampling.top_k > 0 else {}
+    return body | thinking_body(request) | agent.extra_body
 
 
 def _seed(request: EvalRequest, trial: int) -> int:

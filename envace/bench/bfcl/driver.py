@@ -4,7 +4,7 @@ Flows in: job.json (what to ask), the served model's address and key in OPENAI_B
 out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line a request,
 driver.json with what became of each phase.
 Invariant: BFCL's own command line does the asking and the scoring; what is added is the model's registration
-under a fixed name. Nothing of the project is imported; failures.py and resume.py are loaded by their paths.
+under a fixed name. Nothing of the project is imported; failures.py, resume.py and answers.py are loaded by their paths.
 """
 
 import importlib.metadata
@@ -131,7 +131,7 @@ def handler(job, requests):
             inference_data["inference_input_log"] = {"message": repr(request["messages"])}
             began = time.time()
             try:
-                response = self.client.chat.completions.create(**request)
+                response = fitting(self.client.chat.completions.create, request, openai.BadRequestError)
             except openai.OpenAIError as e:
                 requests.add(id=inference_data["entry"], error=type(e).__name__)
                 if isinstance(e, openai.BadRequestError) and not sound(request["messages"]):
@@ -161,6 +161,17 @@ def handler(job, requests):
             }
 
     return Served
+
+
+def fitting(create, request, refused):
+    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are asked for."""
+    while True:
+        try:
+            return create(**request)
+        except refused as e:
+            if not (fewer := answers.fewer(str(e), request.get("max_tokens", 0))):
+                raise
+            request = {**request, "max_tokens": fewer}
 
 
 def spoken(message):
@@ -209,7 +220,9 @@ def load(path):
     return module
 
 
-failures, resume = (load(Path(__file__).with_name(name)) for name in ("failures.py", "resume.py"))
+HERE = Path(__file__).resolve().parent
+failures, resume = load(HERE / "failures.py"), load(HERE / "resume.py")
+answers = load(HERE.parent / "harness" / "answers.py")
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

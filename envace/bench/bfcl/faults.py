@@ -2,8 +2,8 @@
 
 Flows in: one answer as BFCL keeps it, and BFCL's word for it. Flows out: a named fault, or "".
 Invariant: BFCL takes unreadable calls and empty messages for declining to call, which is right in the irrelevance
-categories and ends a turn in the others; here they are what they are. An answer that passed with every step readable
-has no fault.
+categories and ends a turn in the others; here they are what they are. A call that could not be read is a fault also
+where nothing was to be called, so that it never passes for declining.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 
 from envace.bench.bfcl.categories import has_turns, is_agentic
-from envace.chat.calls import CLOSE, OPEN
+from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
 from envace.types import JSON
 
 
@@ -27,8 +27,6 @@ def fault(result: JSON, category: str, kind: str) -> str:
     steps = [step for turn in turns if isinstance(turn, list) for step in turn]
     if is_agentic(category):  # only the last message is judged, and words inside a broken call would count
         return _broken(steps[-1] if steps else "", empty_too=True)
-    if kind == "correct":
-        return ""
     unanswered = kind == "multi_turn:empty_turn_model_response"  # elsewhere an empty message ends a turn
     return next((b for step in steps if (b := _broken(step, empty_too=unanswered))), "")
 
@@ -38,7 +36,7 @@ def _broken(said: JSON, empty_too: bool) -> str:
     if not said:
         return "empty message" if empty_too else ""
     if isinstance(said, str):
-        return "malformed call: call markup in the text" if OPEN in said or CLOSE in said else ""
+        return f"malformed call: {LEFT_IN_TEXT}" if left_call(said) else ""
     for call in said if isinstance(said, list) else [said]:
         for name, arguments in call.items() if isinstance(call, dict) else [("?", call)]:
             if not _is_object(arguments):

@@ -15,12 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from envace.bench.bfcl.categories import ALL, COUNTS, LIVE, MEMORY, MULTI_TURN, NON_LIVE, WEB_SEARCH
-from envace.bench.stats import LEVEL, Interval
+from envace.bench.stats import Interval, Means, stratified, task_means
 
-Values = Mapping[str, Any]  # category -> number, or array of resampled numbers
+Values = Means  # a category is a stratum
 IRRELEVANCE = ("irrelevance", "live_irrelevance")
 AST_LIVE = tuple(c for c in LIVE if c not in ("live_irrelevance", "live_relevance"))
 OFFLINE_MEMORY = ("memory_kv", "memory_rec_sum")
@@ -81,20 +79,4 @@ def estimate(
     derived = DERIVED[name]
     if any(not values.get(c) for c in derived.needs):
         return None
-    means = {c: np.array([np.mean(values[c][t]) for t in sorted(values[c])]) for c in derived.needs}
-    point = float(derived.of({c: m.mean() for c, m in means.items()}))
-    if n < 1 or any(len(m) < 2 for m in means.values()):
-        return point, None, None
-    rng = np.random.default_rng(seed)
-    drawn = derived.of({c: _resampled(means[c], n, rng) for c in derived.needs})
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return point, float(low), float(high)
-
-
-def _resampled(means: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """[n] means of as many tasks, drawn with replacement; in pieces, as live_multiple alone has a thousand."""
-    pieces = [
-        means[rng.integers(len(means), size=(min(500, n - at), len(means)))].mean(axis=1)
-        for at in range(0, n, 500)
-    ]
-    return np.concatenate(pieces)
+    return stratified({c: task_means(values[c]) for c in derived.needs}, derived.of, n, seed)

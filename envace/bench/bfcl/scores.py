@@ -2,8 +2,8 @@
 
 Flows in: samples, the plan, floors. Flows out: `strict` and `upstream` records of each category, then `derived`
 (from the strict scores) and `upstream` records of the groups.
-Invariant: a strict or derived number is withheld when samples lack a score; `upstream` is what BFCL would print
-for the rows it saw, infrastructure failures counted as it counts them, and is never the headline.
+Invariant: every number is withheld when more samples than allowed lack a score. `upstream` is what BFCL would print
+for the rows it saw, infrastructure failures within the allowance counted as it counts them, and is never the headline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from envace.bench.bfcl.overall import ALWAYS, DERIVED, estimate
 from envace.bench.stats import cluster_bootstrap
-from envace.bench.summary import Plan, complete_plan, plan, summarise, values_by_task
+from envace.bench.summary import Plan, complete_plan, plan, summarise, upstream_by_task, values_by_task
 from envace.types import SampleRecord, ScoreRecord, replace
 
 METRIC = "reward"
@@ -49,7 +49,7 @@ def score_records(
         records += pair
         if pair[0].score is not None:
             strict[category] = values_by_task(own, METRIC)
-        upstream[category] = _upstream_values(own)
+            upstream[category] = upstream_by_task(own)
     for name in _shown(tasks):
         records += _group(name, records, strict, upstream, floors, skipped, bootstrap, seed)
     return records
@@ -65,19 +65,11 @@ def _category(
     (strict,) = summarise(
         own, planned, metrics=[METRIC], subset=category, floors={METRIC: floors}, source="strict", **shared
     )
-    counted = _upstream_values(complete_plan(own, planned))
+    counted = {} if strict.score is None else upstream_by_task(complete_plan(own, planned))
     score, low, high = (
         cluster_bootstrap(counted, shared["bootstrap"], shared["seed"]) if counted else (None, None, None)
     )
     return [strict, replace(strict, source="upstream", score=score, low=low, high=high)]
-
-
-def _upstream_values(samples: Sequence[SampleRecord]) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = {}
-    for s in samples:
-        if "upstream" in s.metrics:
-            values.setdefault(s.task, []).append(s.metrics["upstream"])
-    return values
 
 
 def _shown(tasks: Mapping[str, Any]) -> list[str]:

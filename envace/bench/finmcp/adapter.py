@@ -17,8 +17,9 @@ import envace
 from envace.bench.finmcp import parse, scores
 from envace.bench.finmcp.data import Options, files
 from envace.bench.finmcp.rows import SUBSETS, Row, digest, read
-from envace.bench.harness.asked import chat_of, seed_of
+from envace.bench.harness.asked import chat_of, seed_of, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.labels import labels
 from envace.errors import UserError
 from envace.types import JSON, SampleRecord, ScoreRecord
 
@@ -28,6 +29,7 @@ LABELS = {"live": "own runner, live tools", "replay": "own runner, replay, not o
 
 class FinMcp:
     name = "finmcp"
+    subsets = default = tuple(SUBSETS.values())
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         made = Options.of(options)
@@ -61,12 +63,15 @@ class FinMcp:
     ) -> list[ScoreRecord]:
         options = Options.of(request.options)
         paths = files(options)
-        own = {"mode": options.mode, "tools": _origin(options), "thinking": str(request.thinking).lower()}
-        known = {"harness": env.identity, "variant": request.variant, "seed": request.seed}
-        identity = known | {"data_hash": digest(paths)} | identity
+        rows, data = {r.task: r for r in read(paths)}, digest(paths)
+        own = {"mode": options.mode, "tools": _origin(options)} | labels(request, data)
+        known = {"harness": env.identity, "variant": request.variant, "seed": request.seed, "data_hash": data}
+        identity = known | identity
         identity["versions"] = dict(identity.get("versions") or {}) | own
-        rows = {r.task: r for r in read(paths)}
-        absent = tuple(s for s in SUBSETS.values() if s not in request.subsets)
+        whole = {r.subset for r in rows.values()} if options.is_local else SUBSETS.values()
+        absent = tuple(
+            f"{s}: not asked for" for s in SUBSETS.values() if s in whole and s not in request.subsets
+        )
         return scores.records(request.subsets, samples, rows, absent=absent, **identity)
 
 
@@ -105,7 +110,7 @@ def _job(
         "concurrency": request.concurrency,
         "max_calls": options.max_calls,
         "tools": str(Path(options.tools).resolve()) if options.tools else "",
-        "agent": chat_of(agent, AGENT_KEY),
+        "agent": chat_of(agent, AGENT_KEY, **thinking_body(request)),
         "server": _server(options),
     }
     secrets = {AGENT_KEY: agent.key_env} if agent.key_env else {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from envace.bench.harness.spec import HarnessEnv
 from envace.errors import UserError
 from envace.types import JSON
 
@@ -35,6 +36,7 @@ class Options:
     mcp_timeout_s: float = 60.0  # live: for one call
     tools: str = ""  # file with tool schemas; empty: the server's own, or mined from the gold calls
     max_calls: int = 20  # tool calls in one user turn
+    template_kwargs: bool = True  # tell the agent's chat template whether to think
     tasks: tuple[str, ...] = ()  # ids, of every subset; empty is all (then `limit` applies)
     parallel: int = 1  # jobs beside each other (the harness runner's)
 
@@ -61,6 +63,22 @@ class Options:
     @property
     def version(self) -> str:
         return "local" if self.is_local else self.revision
+
+
+def lacking(env: HarnessEnv) -> list[str]:
+    """What `make harnesses` says of rows that are not here; they belong to no environment."""
+    from envace.data.fetch import place
+    from envace.data.fetched import Record
+    from envace.params import parse
+
+    own = Options()
+    source = {"source": "hub", "uri": own.uri, "revision": own.revision, "patterns": list(own.patterns)}
+    if Record.read(place(parse({"data": source}))).complete:
+        return []
+    return [
+        f"the rows ({HUB}, {REVISION[:8]}) are not here yet: `python -m envace.bench.finmcp.data` fetches them from "
+        "the hub (once, or at the first run), or name files of your own by bench.options.finmcp.uri"
+    ]
 
 
 def files(options: Options) -> list[Path]:

@@ -3,6 +3,7 @@
 Flows in: `samples.jsonl` and the rows. Flows out: one record a line that holds a conversation.
 Invariant: names are compared with the gold conversation here, not in the runner; a conversation without any call is
 scored like any other; one that broke off for the agent's fault misses all its gold calls, for another's has no score.
+A call left in the text unread is the agent's fault; upstream takes the text for an answer, and `upstream_*` count so.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envace.bench.finmcp.metrics import counts, nothing
+from envace.bench.finmcp.metrics import COUNTS, counts, nothing
+from envace.bench.finmcp.play import UNREAD
 from envace.bench.finmcp.rows import Row
 from envace.bench.finmcp.run import lines
+from envace.bench.harness.answers import LEFT_IN_TEXT
 from envace.bench.harness.asked import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.track.redact import Redactor
@@ -39,14 +42,25 @@ def _fields(line: dict[str, Any], row: Row) -> dict[str, Any]:
     fields = {"status": status, "stop": stop, "error": line["error"]}
     if status is SampleStatus.INFRA_FAILURE:
         return fields
-    numbers = counts(row.gold, line["groups"]) if status is SampleStatus.SCORED else nothing(row.gold)
-    metrics = numbers | {
-        "steps": float(line["replies"]),
-        "calls": float(sum(map(len, line["groups"]))),
-        "tokens": float(line["tokens"]),
-        "seconds": float(line["seconds"]),
-    }
-    if status is SampleStatus.SCORED:  # the published scorer leaves rows with an error out
-        metrics |= {"reward": numbers["f1"], "upstream": numbers["f1"]}
-        fields["reward"] = numbers["f1"]
+    played, unread = counts(row.gold, line["groups"]), line["stops"].count(UNREAD)
+    finished = status is SampleStatus.SCORED  # the published scorer leaves rows with an error out
+    if finished and unread:  # and takes the text for an answer
+        fields |= {"status": SampleStatus.AGENT_FAILURE, "error": f"agent: {UNREAD} ({LEFT_IN_TEXT})"}
+    numbers = played if finished and not unread else nothing(row.gold)
+    metrics = (
+        numbers
+        | {"malformed": float(unread)}
+        | {
+            "steps": float(line["replies"]),
+            "calls": float(sum(map(len, line["groups"]))),
+            "tokens": float(line["tokens"]),
+            "seconds": float(line["seconds"]),
+        }
+    )
+    if finished:
+        metrics["upstream"] = played["f1"]
+    if finished and unread:
+        metrics |= {f"upstream_{c}": played[c] for c in COUNTS}
+    elif finished:
+        metrics["reward"] = fields["reward"] = numbers["f1"]
     return fields | {"metrics": metrics}

@@ -17,10 +17,13 @@ import httpx
 
 from envace.bench.finmcp.rows import Row
 from envace.bench.finmcp.tools import ServerFailed, Tools
-from envace.bench.vita.driver import problem_of
+from envace.bench.harness.answers import left_call
+from envace.bench.vita.driver import fewer_of, problem_of
 
 AGENT_CAUSED = ("malformed_call", "context_overflow")
 FORGIVEN = ("empty_message", "call_without_id")  # an empty message ends the turn; an id we can give
+UNREAD = "malformed_call"  # ends a turn: a call the server could not read and left in the text
+THOUGHTS = ("reasoning_content", "reasoning")  # where servers put them
 BUSY = (429, 500, 502, 503, 504)
 TRIES, PAUSE_S = 4, 1.0
 
@@ -62,6 +65,9 @@ class Chat:
             last = k == TRIES - 1
             try:
                 answer = await self.client.post(self.url, json=body)
+                while less := fewer_of(answer, body):
+                    body = body | {"max_tokens": less}
+                    answer = await self.client.post(self.url, json=body)
                 if answer.status_code not in BUSY or last:
                     return answer
             except httpx.HTTPError as e:
@@ -121,6 +127,8 @@ async def _turn(
         messages += new
         played.messages += new
         calls += len(asked)
+        if not asked and left_call(said["content"]):
+            return UNREAD
         if not asked:
             return "answered" if said["content"].strip() else "empty"
         if calls >= max_calls:
@@ -128,8 +136,12 @@ async def _turn(
 
 
 def _said(message: dict[str, Any], n: int) -> dict[str, Any]:
-    """The model's message as it stands in its own history: text and calls, no thoughts."""
+    """The model's message as it stands in its own history: text, calls, and thoughts in the field they came in.
+
+    Whether a thought is shown again is the chat template's business, as in training.
+    """
     made: dict[str, Any] = {"role": "assistant", "content": message.get("content") or ""}
+    made |= {name: message[name] for name in THOUGHTS if message.get(name)}
     if message.get("tool_calls"):
         made["tool_calls"] = [
             {"id": c.get("id") or f"call-{n}-{i}", "type": "function", "function": _function(c)}

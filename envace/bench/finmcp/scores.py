@@ -2,8 +2,9 @@
 
 Flows in: the completed samples and the rows. Flows out: TP, TR and TF1 (micro), the macro variants and EMR in both
 readings, for each subset, for all of them, and by level and scenery; strict and upstream side by side.
-Invariant: `strict` misses all gold calls of a conversation in which the agent failed and is withheld below
-completeness; `upstream` is computed over the conversations that ended without an error, as the published scorer does.
+Invariant: `strict` misses all gold calls of a conversation in which the agent failed; `upstream` is computed over the
+conversations that ended without an error, as the published scorer does; both are withheld below completeness. What
+spans subsets is withheld while one of them was not run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from envace.bench.finmcp.metrics import COUNTS, SCORES, estimate
 from envace.bench.finmcp.rows import Row
+from envace.bench.summary import complete_enough
 from envace.types import SampleRecord, SampleStatus, ScoreRecord
 
 S = SampleStatus
@@ -34,9 +36,10 @@ def records(
     for name, own, derived in _groups(subsets, samples, rows):
         shared = identity | _shared(name, own, rows, absent if derived else ())
         for source, counted in COUNTED.items():
-            complete = sum(s.status in COUNTED["strict"] for s in own) / max(len(own), 1)
-            kept = [s for s in own if s.status in counted]
-            refused = not kept or (source == "strict" and complete < min_complete)
+            kept = [
+                s for s in own if s.status in counted or (source == "upstream" and "upstream" in s.metrics)
+            ]
+            refused = not kept or not complete_enough(own, min_complete) or bool(derived and absent)
             made += _scores(kept, refused, source, bootstrap, shared)
     return made
 
@@ -78,7 +81,7 @@ def _scores(
     idle = shared.pop("_idle")  # a conversation without gold calls is matched by calling nothing
     by_task: dict[str, list[Mapping[str, float]]] = {}
     for s in kept:
-        by_task.setdefault(s.task, []).append({c: s.metrics[c] for c in COUNTS})
+        by_task.setdefault(s.task, []).append({c: _of(s, c, source) for c in COUNTS})
     values = {} if refused else estimate(by_task, bootstrap, shared.get("seed", 0))
     made = []
     for metric in SCORES:
@@ -90,3 +93,9 @@ def _scores(
             )
         )
     return made
+
+
+def _of(sample: SampleRecord, count: str, source: str) -> float:
+    """A count of a sample; the published scorer's own where it takes for an answer what strict calls a broken call."""
+    own = sample.metrics[count]
+    return sample.metrics.get(f"upstream_{count}", own) if source == "upstream" else own

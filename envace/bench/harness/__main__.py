@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 from envace.bench.harness.build import READY, build, find
-from envace.bench.harness.registry import HARNESSES, harness
-from envace.bench.harness.spec import HarnessSpec
+from envace.bench.harness.registry import HARNESSES, harness, lacking
+from envace.bench.harness.spec import HarnessEnv, HarnessSpec
 from envace.errors import UserError, boundary, describe
 
 ROOT = Path(".harness")
-Row = tuple[str, bool, str]  # name, ready, where or why not
+Row = tuple[str, bool, str]  # name, ready, where or why not, and what data lack
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,7 +67,11 @@ def _built(name: str, root: Path, uri: str | None) -> Row:
         env = build(spec, root, lambda line: print(line, flush=True))
     except Exception as e:
         return name, False, describe(e)
-    return name, True, "needs no environment" if spec.kind == "none" else f"{env.root} ({_label(spec)})"
+    return (
+        name,
+        True,
+        _with_data(env, "needs no environment" if spec.kind == "none" else f"{env.root} ({_label(spec)})"),
+    )
 
 
 def _listed(name: str, root: Path, uri: str | None) -> Row:
@@ -85,11 +89,13 @@ def _listed(name: str, root: Path, uri: str | None) -> Row:
         if not any(o != name and len(o) > len(name) and other.startswith(o) for o in HARNESSES)
     ]
     beside = f"; beside it: {', '.join(others)}" if others else ""
-    return (
-        name,
-        env is not None,
-        f"{root / spec.ref} ({_label(spec)}){beside}" if env else f"not built: make harnesses{beside}",
-    )
+    if env is None:
+        return name, False, f"not built: make harnesses{beside}"
+    return name, True, _with_data(env, f"{root / spec.ref} ({_label(spec)}){beside}")
+
+
+def _with_data(env: HarnessEnv, text: str) -> str:
+    return "; BUT ".join([text, *lacking(env)])
 
 
 def _label(spec: HarnessSpec) -> str:

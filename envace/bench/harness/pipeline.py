@@ -4,12 +4,11 @@ Flows in: an adapter and a request. Flows out: score records, sample records (on
 what every job left.
 Invariant: build, plan, probe, run, scrub, parse, complete, summarise, in this order; no harness starts before every
 role answers. A job is done when all its samples were seen and none failed for a reason that is not the agent's;
-only then is it not run again.
+only then is it not run again, unless what ended is complete enough for `min_complete`.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,8 @@ from envace.bench.harness import resume
 from envace.bench.harness.build import build
 from envace.bench.harness.probe import probe
 from envace.bench.harness.run import run_job
-from envace.bench.harness.scrub import Scrubber
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun, Say
-from envace.bench.summary import complete_plan
+from envace.bench.summary import complete_enough, complete_plan
 from envace.errors import StageFailed, UserError
 from envace.track.redact import Redactor
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, from_json, replace, to_json
@@ -49,24 +47,52 @@ def evaluate(
     env = build(adapter.spec(request.options), root, say)
     jobs = adapter.plan(env, request)
     _check(adapter, jobs)
-    marks = {job.name: resume.job_hash(job, env, request, identity) for job in jobs}
-    runs = {job.name: run for job in jobs if (run := resume.done(job, request.out, marks[job.name]))}
+    marks = resume.Marks(adapter, env, request, identity)
+    runs = _finished(adapter, env, request, jobs, marks, min_complete, say)
     owed = [job for job in jobs if job.name not in runs]
-    if runs:
-        say(f"{adapter.name}: {len(runs)} of {len(jobs)} jobs are done already")
     if owed:
         _probe_all(adapter, request, probe_s, say)
     for job in owed:
-        resume.begin(job, request.out, marks[job.name])
+        resume.begin(job, request.out, marks)
     runs |= _run_all(owed, env, request, say)
     ordered = [runs[job.name] for job in jobs]
     samples = _samples(adapter, env, request, ordered)
     for run in ordered:
-        resume.settle(run, samples, marks[run.job.name])
+        resume.settle(run, samples, marks)
     scores = adapter.summarise(
         env, request, samples, bootstrap=bootstrap, min_complete=min_complete, **identity
     )
     return scores, samples, ordered
+
+
+def _finished(
+    adapter: Adapter,
+    env: HarnessEnv,
+    request: EvalRequest,
+    jobs: Sequence[Job],
+    marks: resume.Marks,
+    min_complete: float,
+    say: Say,
+) -> dict[str, RawRun]:
+    """Jobs that are not run again: those that are done, and all that ended where the whole is complete enough."""
+    runs = {job.name: run for job in jobs if (run := resume.done(job, request.out, marks))}
+    if runs:
+        say(f"{adapter.name}: {len(runs)} of {len(jobs)} jobs are done already")
+    ended = {
+        job.name: run
+        for job in jobs
+        if job.name not in runs and (run := resume.done(job, request.out, marks, resume.ENDED))
+    }
+    if not ended or len(runs) + len(ended) < len(jobs):
+        return runs
+    both = runs | ended
+    samples = _samples(adapter, env, request, [both[job.name] for job in jobs])
+    if not complete_enough(samples, min_complete):
+        return runs
+    say(
+        f"{adapter.name}: {len(resume.lost(samples))} of {len(samples)} samples have no score; taken as they are"
+    )
+    return both
 
 
 def _check(adapter: Adapter, jobs: Sequence[Job]) -> None:
@@ -79,7 +105,17 @@ def _check(adapter: Adapter, jobs: Sequence[Job]) -> None:
         raise UserError(f"{adapter.name}: nothing to evaluate; name at least one subset")
 
 
+def _warn_shared(adapter: Adapter, request: EvalRequest, say: Say) -> None:
+    """A user or judge that is the agent itself knows its ways, and the two wait for each other's requests."""
+    agent = request.roles.agent
+    for role, e in resume.roles(request):
+        if role != "agent" and (e.base_url.rstrip("/"), e.model) == (agent.base_url.rstrip("/"), agent.model):
+            say(f"{adapter.name}: warning: the {role} is the agent's own model at the agent's own address; its scores "
+                f"favour the agent. Name another server by bench.{role}")  # fmt: skip
+
+
 def _probe_all(adapter: Adapter, request: EvalRequest, probe_s: float, say: Say) -> None:
+    _warn_shared(adapter, request, say)
     asked = []
     for role, endpoint in resume.roles(request):
         if (who := (endpoint.base_url, endpoint.model, endpoint.key_env)) not in asked:
@@ -134,10 +170,9 @@ def _samples(
         full = complete_plan(adapter.parse(env, request, runs), planned)
     except ValueError as e:
         raise StageFailed(f"{adapter.name}: the files under {request.out} do not fit the plan: {e}") from e
-    keys = [os.environ.get(e.key_env, "") for _, e in resume.roles(request) if e.key_env]
-    redact, scrub = Redactor(), Scrubber(keys)
+    redact = Redactor([request.options, *(to_json(e) for _, e in resume.roles(request))])
     causes = {key: run.reason for run in runs for key in run.job.planned if run.reason}
-    return [_clean(_named(s, causes), lambda text: redact.text(scrub.text(text))) for s in full]
+    return [_clean(_named(s, causes), redact.text) for s in full]
 
 
 def _named(sample: SampleRecord, causes: dict[tuple[str, int], str]) -> SampleRecord:

@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any
 
+from envace.bench.harness.asked import address
 from envace.bench.harness.relay import is_loopback
 from envace.chat.text import clip
 from envace.errors import EnvironmentUnready
@@ -28,7 +29,7 @@ def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
     import httpx
 
     base, headers = endpoint.base_url.rstrip("/"), _headers(endpoint)
-    url, until = f"{base}/models", time.monotonic() + deadline_s
+    url, until = address(base, "models"), time.monotonic() + deadline_s
     problem, tries = "no answer", 0
     tls = url.startswith("https")  # loading certificates for nothing takes as long as the whole probe
     with httpx.Client(trust_env=not is_loopback(url), verify=tls) as client:
@@ -39,7 +40,7 @@ def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
             except (httpx.TransportError, httpx.InvalidURL) as e:
                 problem = f"{type(e).__name__}{': ' + str(e) if str(e) else ''}"
             else:
-                if reply.status_code == 404 and _is_list(client, f"{base}/v1/models", headers):
+                if reply.status_code == 404 and _is_list(client, address(base, "v1/models"), headers):
                     raise EnvironmentUnready(f"the base address {_shown(base)} lacks /v1: add it")
                 if reply.status_code < 500 or reply.status_code in NO_LIST:
                     return _judge(endpoint, url, reply)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from envace.bench.harness.spec import Adapter, HarnessSpec
+from envace.bench.harness.spec import Adapter, HarnessEnv, HarnessSpec
 from envace.errors import UserError
 from envace.types import JSON
 
@@ -28,12 +28,35 @@ HARNESSES: dict[str, tuple[str, dict[str, JSON]]] = {
 }
 
 
+# Data beside the environment: harness -> the function (environment, none where there is none) that says what lacks.
+DATA = {"vita": "envace.bench.vita.source:lacking", "finmcp": "envace.bench.finmcp.data:lacking"}
+
+
+def lacking(env: HarnessEnv) -> list[str]:
+    """What a built harness cannot run for want of data, and how to get them, a sentence each."""
+    module, _, function = DATA.get(env.spec.name, "").partition(":")
+    return getattr(import_module(module), function)(env) if module else []
+
+
 def adapter(name: str) -> Adapter:
     """The adapter of a benchmark. Raises UserError for a name that is not in `ADAPTERS`."""
     if name not in ADAPTERS:
         raise UserError(f"no benchmark {name!r} runs in an upstream harness; known are {', '.join(ADAPTERS)}")
     module, _, cls = ADAPTERS[name].partition(":")
     return getattr(import_module(module), cls)()
+
+
+def check(name: str, options: dict[str, JSON]) -> None:
+    """Whether a benchmark can be asked for with these options, subsets among them. Raises UserError; starts nothing."""
+    found, rest = adapter(name), dict(options)
+    asked = rest.pop("subsets", None) or found.default
+    if not isinstance(asked, list | tuple) or not all(isinstance(s, str) for s in asked):
+        raise UserError(f"subsets is {asked!r}, must be a list of names")
+    if unknown := [s for s in asked if s not in found.subsets]:
+        raise UserError(f"{name} has no subset {unknown[0]!r}; known are {', '.join(found.subsets)}")
+    if len(set(asked)) < len(asked):
+        raise UserError(f"subsets names one twice: {', '.join(asked)}")
+    found.spec(rest)
 
 
 def harness(name: str, **options: JSON) -> HarnessSpec:

@@ -1,9 +1,10 @@
 """Which jobs of an evaluation are done, and what an unfinished one may find in its folder.
 
-Flows in: jobs and the hash of what their outcome depends on. Flows out: `begun.json` and `done.json` in a job's
-folder, read back by a later evaluation.
+Flows in: jobs and the hash of what their outcome depends on. Flows out: `begun.json` and `done.json` (or
+`ended.json`) in a job's folder, read back by a later evaluation.
 Invariant: a job counts as done only under the very same hash, and only when each of its samples was seen and none
-failed for a reason that is not the agent's. Files that no evaluation left are never touched.
+failed for a reason that is not the agent's; else it has only ended, and whoever asks for less may take it so. Files
+that no evaluation left are never touched.
 """
 
 from __future__ import annotations
@@ -19,13 +20,36 @@ from typing import Any
 
 from envace.bench.harness.build import versions
 from envace.bench.harness.relay import is_loopback, origin
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job, RawRun
+from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun
 from envace.data.atomic import write_text
 from envace.errors import UserError
-from envace.types import Endpoint, SampleRecord, SampleStatus, to_json
+from envace.types import Endpoint, SampleRecord, SampleStatus, replace, to_json
 
-BEGUN, DONE = "begun.json", "done.json"
+BEGUN, DONE, ENDED = "begun.json", "done.json", "ended.json"
 SETTLED = {SampleStatus.SCORED, SampleStatus.AGENT_FAILURE}
+
+
+class Marks:
+    """The hash of each job's outcome: how many run beside each other and how long they may take do not count.
+
+    Taken from a second plan in which such numbers are fixed, because adapters write them into files of their own. A
+    third one, of a single trial, is what a job that holds all trials has in common with itself at fewer.
+    """
+
+    def __init__(self, adapter: Adapter, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any]):
+        def of(**fixed: Any) -> dict[str, str]:
+            asked = replace(request, concurrency=1, deadline_s=1.0, **fixed)
+            return {job.name: job_hash(job, env, asked, identity) for job in adapter.plan(env, asked)}
+
+        self.whole, self.stem = of(), of(trials=1)
+
+    def of(self, job: Job) -> dict[str, Any]:
+        """As begun.json has it."""
+        return {
+            "hash": self.whole[job.name],
+            "stem": self.stem.get(job.name, ""),
+            "samples": len(job.planned),
+        }
 
 
 def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any]) -> str:
@@ -48,12 +72,12 @@ def roles(request: EvalRequest) -> Iterator[tuple[str, Endpoint]]:
             yield role, endpoint
 
 
-def done(job: Job, out: Path, mark: str) -> RawRun | None:
-    """What a finished run of this very job left."""
+def done(job: Job, out: Path, marks: Marks, file: str = DONE) -> RawRun | None:
+    """What a finished run of this very job left; with `ENDED`, one that left some samples without a score."""
     folder = out.resolve() / job.name
     try:
-        said = json.loads((folder / DONE).read_text())
-        if said["hash"] != mark:
+        said = json.loads((folder / file).read_text())
+        if said["hash"] != marks.whole[job.name]:
             return None
         return RawRun(job=job, folder=folder, code=said["code"], seconds=said["seconds"], log=folder / "log.txt",
                       isolated=said["isolated"], reason=said["reason"])  # fmt: skip
@@ -61,8 +85,9 @@ def done(job: Job, out: Path, mark: str) -> RawRun | None:
         return None
 
 
-def begin(job: Job, out: Path, mark: str) -> None:
-    """A folder for the job: what an interrupted run left when the harness can go on from there, else empty.
+def begin(job: Job, out: Path, marks: Marks) -> None:
+    """A folder for the job: what an interrupted run, or one of fewer trials, left when the harness can go on from
+    there, else empty.
 
     Raises UserError for a folder that holds files of somebody else.
     """
@@ -73,21 +98,34 @@ def begin(job: Job, out: Path, mark: str) -> None:
             raise UserError(
                 f"{folder} holds files that no evaluation left: remove it, or write to another folder"
             )
-        if not (job.goes_on and json.loads(begun.read_text() or "{}").get("hash") == mark):
+        if not (job.goes_on and _continues(json.loads(begun.read_text() or "{}"), marks.of(job))):
             shutil.rmtree(folder)
-    (folder / DONE).unlink(missing_ok=True)
-    write_text(begun, json.dumps({"hash": mark}))
+    for file in (DONE, ENDED):
+        (folder / file).unlink(missing_ok=True)
+    write_text(begun, json.dumps(marks.of(job)))
 
 
-def settle(run: RawRun, samples: Sequence[SampleRecord], mark: str) -> None:
-    """Mark a job done when nothing of it needs another run."""
+def _continues(earlier: dict[str, Any], now: dict[str, Any]) -> bool:
+    """The same job, or the same but for more trials."""
+    if earlier.get("hash") == now["hash"]:
+        return True
+    return bool(now["stem"]) and earlier.get("stem") == now["stem"] and earlier["samples"] < now["samples"]
+
+
+def settle(run: RawRun, samples: Sequence[SampleRecord], marks: Marks) -> None:
+    """Mark a job done when nothing of it needs another run, else ended."""
     owed = set(run.job.planned)
-    if all(s.status in SETTLED for s in samples if (s.task, s.trial) in owed):
-        said = {
-            "hash": mark,
-            "code": run.code,
-            "seconds": run.seconds,
-            "isolated": run.isolated,
-            "reason": run.reason,
-        }
-        write_text(run.folder / DONE, json.dumps(said))
+    settled = all(s.status in SETTLED for s in samples if (s.task, s.trial) in owed)
+    said = {
+        "hash": marks.whole[run.job.name],
+        "code": run.code,
+        "seconds": run.seconds,
+        "isolated": run.isolated,
+        "reason": run.reason,
+    }
+    write_text(run.folder / (DONE if settled else ENDED), json.dumps(said))
+
+
+def lost(samples: Sequence[SampleRecord]) -> list[SampleRecord]:
+    """Those without a score."""
+    return [s for s in samples if s.status not in SETTLED]

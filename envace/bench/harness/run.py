@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote, urlsplit
 
 from envace.bench.harness import isolate
 from envace.bench.harness.proc import GRACE_S, Child, start
@@ -27,6 +26,7 @@ from envace.bench.harness.scrub import Scrubber, scrub_folder, sweep
 from envace.bench.harness.spec import HarnessEnv, Job, RawRun, Say
 from envace.engine.process import innermost_error
 from envace.errors import EnvironmentUnready
+from envace.track.forms import address_secrets
 from envace.track.redact import ALWAYS
 
 OUTWARD = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
@@ -141,15 +141,15 @@ def _secrets(job: Job) -> dict[str, str]:
 
 
 def _all(job: Job, secrets: dict[str, str]) -> dict[str, str]:
-    """All that must not be left in a file: keys, passwords in addresses and proxies, this process's own."""
+    """All that must not be left in a file: keys, also in addresses, passwords of these and of proxies, this
+    process's own."""
     found = dict(secrets) | {name: os.environ[name] for name in ALWAYS if os.environ.get(name)}
     addresses = [
         *job.reaches,
         *(os.environ.get(name, "") for name in OUTWARD if name.lower().endswith("proxy")),
     ]
-    for i, address in enumerate(addresses):
-        if "@" in address and (password := urlsplit(address).password):
-            found |= {f"password {i}": password, f"password {i} plain": unquote(password)}
+    for secret in (s for address in addresses for s in address_secrets(address)):
+        found[f"of an address {len(found)}"] = secret
     return found
 
 

@@ -134,6 +134,8 @@ class Adapter(Protocol):
     """One benchmark. `plan` and `parse` are pure but for reading files; neither starts anything."""
 
     name: str
+    subsets: tuple[str, ...]  # all that a request may name
+    default: tuple[str, ...]  # what is run when it names none: what the benchmark's headline is of
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         """The pinned harness these options ask for. Raises UserError for an unknown version or source."""

@@ -2,7 +2,7 @@
 
 Flows in: an `EvalRequest`. Flows out: jobs, sample records, score records (`envace.bench.harness.spec.Adapter`).
 Invariant: nothing here starts a process or imports tau². Scores of different revisions, of upstream and fork,
-and of different judges carry it in `harness` and `versions`.
+of different tasks, users and judges carry it in `harness`, `data_hash` and `versions`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.labels import labels
 from envace.bench.tau2 import jobs, sources
 from envace.bench.tau2.averages import AVERAGED, Domain, Scoring, average_scores, domain_scores
 from envace.bench.tau2.parse import parse_folder
 from envace.bench.tau2.sources import Options
-from envace.bench.tau2.tasks import UNSPLIT, TaskInfo, chosen, unavailable
+from envace.bench.tau2.tasks import SUBSETS, UNSPLIT, TaskInfo, chosen, data_hash, unavailable
 from envace.types import JSON, SampleRecord, ScoreRecord
 
 
@@ -23,6 +24,8 @@ class Tau2:
     """The benchmark `tau2`, from upstream's repository or from the package fork."""
 
     name = "tau2"
+    subsets = SUBSETS
+    default = AVERAGED
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return sources.spec(Options.of(options))
@@ -89,34 +92,33 @@ def _domain(
     tasks: Sequence[TaskInfo],
     samples: Sequence[SampleRecord],
 ) -> Domain:
+    data = data_hash(env, o, name)
+    shared = labels(request, data, user=True, judge=any(t.judged for t in tasks))
     return Domain(
         name=name,
         samples=[s for s in samples if s.task.split("/", 1)[0] == name],
         trials=request.trials,
         floor=_floor(request, name),
-        versions=_labels(env, request, o, name, tasks),
+        data_hash=data,
+        versions=shared | _labels(env, request, o, name, tasks),
     )
 
 
 def _labels(
     env: HarnessEnv, request: EvalRequest, o: Options, name: str, tasks: Sequence[TaskInfo]
 ) -> dict[str, str]:
-    """What a tau² score cannot be read without."""
-    judged, judge = any(t.judged for t in tasks), request.roles.judge
-    labels = {
+    """What a tau² score cannot be read without, beyond what all benchmarks say."""
+    own = {
         "tau2": env.spec.label or env.spec.version,
         "tau2_source": o.source,
         "tau2_split": o.split,
         "tau2_basis": "; ".join(sorted({"+".join(t.basis) for t in tasks})),
-        "tau2_user": request.roles.user.model if request.roles.user else "",
-        "tau2_thinking": str(request.thinking).lower(),
-        "tau2_judge": judge.model if judged and judge else "none",
     }
     if name in UNSPLIT:
-        labels["tau2_retrieval"] = o.retrieval
+        own["tau2_retrieval"] = o.retrieval
     if o.floor and _floor(request, name) is None:
-        labels["tau2_floor"] = "could not be played, see the log of the job floor"
-    return labels
+        own["tau2_floor"] = "could not be played, see the log of the job floor"
+    return own
 
 
 def _floor(request: EvalRequest, name: str) -> float | None:

@@ -8,20 +8,19 @@ over domains exists only when all of its domains do.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from envace.bench.stats import LEVEL, Interval, cluster_bootstrap, pass_hat_k
-from envace.bench.summary import values_by_task
+from envace.bench import stats
+from envace.bench.stats import Interval, cluster_bootstrap, pass_hat_k, task_means
+from envace.bench.summary import complete_enough, upstream_by_task, values_by_task
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, replace
 
 AVERAGED = ("airline", "retail", "telecom")  # what the literature's tau² average is over
 Values = dict[str, list[float]]  # task -> one reward a trial
-HAS_SCORE = (SampleStatus.SCORED, SampleStatus.AGENT_FAILURE)
 NO_INTERVAL = (None, None)
 
 
@@ -33,11 +32,11 @@ class Domain:
     samples: Sequence[SampleRecord]
     trials: int
     floor: float | None = None  # of the agent that does nothing
+    data_hash: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def complete(self, least: float) -> bool:
-        scored = sum(s.status in HAS_SCORE for s in self.samples)
-        return bool(self.samples) and scored / len(self.samples) >= least
+        return complete_enough(self.samples, least)
 
     @property
     def strict(self) -> Values:
@@ -45,11 +44,7 @@ class Domain:
 
     @property
     def upstream(self) -> Values:
-        values: Values = {}
-        for sample in self.samples:
-            if "upstream" in sample.metrics:
-                values.setdefault(sample.task, []).append(sample.metrics["upstream"])
-        return values
+        return upstream_by_task(self.samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +91,8 @@ def average_scores(
 
 def stratified(values: Mapping[str, Values], how: Scoring) -> Interval:
     """Mean over domains of the mean over tasks; each resample draws tasks within every domain."""
-    rng = np.random.default_rng(how.seed)
-    drawn, means = np.zeros(how.bootstrap), []
-    for name in sorted(values):
-        tasks = np.array([np.mean(values[name][t]) for t in sorted(values[name])])
-        means.append(tasks.mean())
-        drawn += tasks[rng.integers(len(tasks), size=(how.bootstrap, len(tasks)))].mean(axis=1)
-    estimate = float(np.mean(means))
-    if any(len(v) < 2 for v in values.values()):
-        return estimate, None, None
-    low, high = np.quantile(drawn / len(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return estimate, float(low), float(high)
+    strata = {name: task_means(tasks) for name, tasks in values.items()}
+    return stats.stratified(strata, lambda m: sum(m.values()) / len(m), how.bootstrap, how.seed)
 
 
 def _per_metric(strict: Mapping[str, Values], trials: int) -> dict[str, dict[str, Values]]:
@@ -178,8 +164,14 @@ def _record(
         n_scored=count[SampleStatus.SCORED], n_agent_failure=count[SampleStatus.AGENT_FAILURE],
         n_infra_failure=count[SampleStatus.INFRA_FAILURE], n_missing=count[SampleStatus.MISSING],
         floors={} if floor is None else {"do_nothing": floor}, seed=how.seed, skipped=how.skipped,
-        versions=versions, **own,
+        versions=versions, **({"data_hash": _data(domains)} | own),
     )  # fmt: skip
+
+
+def _data(domains: Sequence[Domain]) -> str:
+    """Of one domain, or of all of an average."""
+    every = [d.data_hash for d in domains]
+    return every[0] if len(every) == 1 else hashlib.sha256("".join(every).encode()).hexdigest()
 
 
 def _shared_versions(domains: Sequence[Domain]) -> dict[str, str]:

@@ -7,6 +7,7 @@ judge's model and address (constants in tau²), the key of each request (so that
 that tau² copies into its results), and an answer to its question whether to resume.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -48,7 +49,10 @@ def keep_earlier(results, fork):
 
 
 def give_keys(routes, concurrency):
-    """Each request gets the key of its role from the environment; one to any other server is refused."""
+    """Each request gets the key of its role from the environment; one to any other server is refused.
+
+    Where the prompt fits into the context and the tokens asked for do not, fewer are asked for.
+    """
     import httpx
     import litellm
     import tau2.utils.llm_utils as llm
@@ -65,7 +69,13 @@ def give_keys(routes, concurrency):
                 f"no endpoint was given for model {where[0]}: its role is not part of this evaluation"
             )
         kwargs["api_key"] = os.environ.get(variables[where]) or "EMPTY"
-        return plain(*args, **kwargs)
+        while True:
+            try:
+                return plain(*args, **kwargs)
+            except litellm.BadRequestError as e:
+                if not (fewer := answers.fewer(str(e), kwargs.get("max_tokens") or 0)):
+                    raise
+                kwargs["max_tokens"] = fewer
 
     llm.completion = completion
     if getattr(litellm, "client_session", None) is not None:  # tau² caps it at 10 connections
@@ -112,6 +122,15 @@ def resume_unasked():
 
     ConsoleDisplay.console.input = lambda *args, **kwargs: "y"
 
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"envace_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+answers = load(Path(__file__).resolve().parents[1] / "harness" / "answers.py")
 
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envace.bench.harness.asked import refuse_query, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job
 from envace.bench.tau2.sources import Options
 from envace.bench.tau2.tasks import TaskInfo
@@ -32,16 +33,18 @@ NO_VERDICT = {
 def play_job(
     env: HarnessEnv, request: EvalRequest, o: Options, subset: str, tasks: Sequence[TaskInfo]
 ) -> Job:
-    """All trials of a subset in one process."""
+    """All trials of a subset in one process. Each role is asked with the settings of its own endpoint."""
     roles = {
         "agent": request.roles.agent,
         "user": _needed(request.roles.user),
         "judge": _judge(request, subset, tasks),
     }
     args = {
-        "agent": model_args(request.roles.agent, o, **_sampling(request, o)),
-        "user": model_args(roles["user"], o, temperature=o.user_temperature),
-        "judge": model_args(roles["judge"], o, temperature=0.0) if roles["judge"] else {},
+        "agent": model_args(
+            request.roles.agent, o, **_sampling(request.roles.agent, **thinking_body(request))
+        ),
+        "user": model_args(roles["user"], o, **_sampling(roles["user"])),
+        "judge": model_args(roles["judge"], o, **_sampling(roles["judge"])) if roles["judge"] else {},
     }
     folder = request.out.resolve() / subset
     argv = _argv(o, subset, [t.id for t in tasks], request, folder, models(request), args)
@@ -84,11 +87,9 @@ def model_args(endpoint: Endpoint, o: Options, **sampling: Any) -> dict[str, Any
     return args | ({"extra_body": body} if body else {})
 
 
-def _sampling(request: EvalRequest, o: Options) -> dict[str, Any]:
-    s = request.roles.agent.sampling
-    body: dict[str, Any] = {"top_k": s.top_k} if s.top_k > 0 else {}
-    if o.template_kwargs:
-        body["chat_template_kwargs"] = {"enable_thinking": request.thinking}
+def _sampling(endpoint: Endpoint, **more: Any) -> dict[str, Any]:
+    s = endpoint.sampling
+    body = {"top_k": s.top_k, **more} if s.top_k > 0 else more
     return {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens, "extra_body": body}
 
 
@@ -139,6 +140,8 @@ def _job(
     ids: Sequence[str],
 ) -> Job:
     asked = {role: e for role, e in roles.items() if e}
+    for endpoint in asked.values():
+        refuse_query("tau2", endpoint)
     plan = {
         "fork": o.source == "fork",
         "runs": runs,

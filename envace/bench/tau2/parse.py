@@ -2,7 +2,8 @@
 
 Flows in: a job's folder: results.json of upstream, or the fork's flat file of the same shape with its
 errors.jsonl. Flows out: `SampleRecord`s with what tau² itself counted beside the strict reading.
-Invariant: a dialogue that tau² leaves out of its average (`infrastructure_error`) has a record here. Where a run
+Invariant: a dialogue that tau² leaves out of its average (`infrastructure_error`) has a record here. One in which the
+agent wrote a call that could not be read is the agent's failure, also where doing nothing would have been right. Where a run
 was resumed, the agent's first outcome counts and a failure of the infrastructure gives way to what came later.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
 from envace.bench.tau2.failures import AGENT_ENDINGS, BUDGET, GRADED, INFRA_ENDINGS, Cause, cause_of
 from envace.track.redact import Redactor
 from envace.types import SampleRecord, SampleStatus
@@ -95,11 +97,19 @@ def _verdict(
         return SampleStatus.INFRA_FAILURE, f"ended by {stop}"
     if stop not in GRADED and stop != BUDGET:
         return SampleStatus.INFRA_FAILURE, f"unknown ending {stop!r}"
+    if _unread(row):
+        return SampleStatus.AGENT_FAILURE, f"agent: malformed call ({LEFT_IN_TEXT})"
     if not isinstance(reward, (int, float)):
         return SampleStatus.INFRA_FAILURE, "ended without a reward"
     if short := _ungraded(row, task):
         return SampleStatus.INFRA_FAILURE, short
     return SampleStatus.SCORED, ""
+
+
+def _unread(row: dict[str, Any]) -> int:
+    """Messages of the agent in which a call was left in the text, unread. tau² has them said to the customer."""
+    said = [m for m in row.get("messages") or [] if m.get("role") == "assistant" and not m.get("tool_calls")]
+    return sum(left_call(m.get("content")) for m in said)
 
 
 def _of_cause(cause: Cause | None) -> tuple[SampleStatus, str]:
@@ -132,6 +142,7 @@ def _metrics(row: dict[str, Any]) -> dict[str, float]:
     return {
         "steps": float(len(used)),
         "calls": float(sum(len(m.get("tool_calls") or ()) for m in said if m.get("usage"))),
+        "malformed": float(_unread(row)),
         "tokens": float(sum(u.get("completion_tokens") or 0 for u in used)),
         "prompt_tokens": float(sum(u.get("prompt_tokens") or 0 for u in used)),
         "seconds": float(row.get("duration") or 0.0),

@@ -75,7 +75,6 @@ class Options:
     template_kwargs: bool = (
         True  # tell the agent's chat template whether to think; false for servers that refuse it
     )
-    user_temperature: float = 0.0  # upstream's default
     floor: bool = True  # also score the agent that does nothing
     parallel: int = 1  # subsets played beside each other, each with the request's concurrency
 

@@ -63,6 +63,15 @@ def chosen(env: HarnessEnv, options: Options, subset: str, limit: int = 0, seed:
     return _limited(tasks, limit, seed)
 
 
+def data_hash(env: HarnessEnv, options: Options, subset: str) -> str:
+    """Of every file of the domain: its tasks, splits, database, policies."""
+    folder, digest = env.source / data_root(options) / subset.removesuffix("-workflow"), hashlib.sha256()
+    for file in sorted(f for f in folder.rglob("*") if f.is_file()):
+        own = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest.update(f"{file.relative_to(folder).as_posix()} {own}\n".encode())
+    return digest.hexdigest()
+
+
 def _limited(tasks: Sequence[TaskInfo], limit: int, seed: int) -> list[TaskInfo]:
     if not limit or limit >= len(tasks):
         return list(tasks)

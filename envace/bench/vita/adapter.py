@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envace.bench.harness.asked import chat_of, seed_of
+from envace.bench.harness.asked import chat_of, seed_of, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.labels import labels
 from envace.bench.vita import parse, scores
 from envace.bench.vita.source import (
     DOMAINS,
@@ -34,6 +35,7 @@ ROLES = ("agent", "user", "judge")
 
 class Vita:
     name = "vita"
+    subsets = default = tuple(DOMAINS)
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return spec_of(Options.of(options))
@@ -58,15 +60,11 @@ class Vita:
     ) -> list[ScoreRecord]:
         options = Options.of(request.options)
         floors = {s: _floor(env, s, options, samples) for s in request.subsets}
-        own = {
-            "judge": request.roles.judge.model,
-            "user": request.roles.user.model,
-            "language": options.language,
-            "thinking": str(request.thinking).lower(),
-            "seeds": "sent" if options.send_seed else "not sent",
-        }
-        known = {"harness": env.identity, "variant": request.variant, "seed": request.seed}
-        identity = known | {"data_hash": data_hash(request.subsets, options.language)} | identity
+        data = data_hash(request.subsets, options.language)
+        own = {"language": options.language, "seeds": "sent" if options.send_seed else "not sent"}
+        own |= labels(request, data, user=True, judge=True)
+        known = {"harness": env.identity, "variant": request.variant, "seed": request.seed, "data_hash": data}
+        identity = known | identity
         identity["versions"] = dict(identity.get("versions") or {}) | own
         return scores.records(request.subsets, samples, floors, absent=_absent(request), **identity)
 
@@ -163,5 +161,8 @@ def _driven(
         "attempts": str(folder / "attempts.jsonl"),
         "seed": seed,
         "send_seed": options.send_seed,
-        "roles": {r: chat_of(e, _variable(r)) for r, e in roles.items()},
+        "roles": {
+            r: chat_of(e, _variable(r), **(thinking_body(request) if r == "agent" else {}))
+            for r, e in roles.items()
+        },
     }

@@ -2,12 +2,14 @@
 
 Flows in: a job file (the harness's arguments; a role's address, model and the name of the variable with its key).
 Flows out: the harness's results file, and `attempts.jsonl`: one line for each attempt at a task.
-Invariant: this file is executed by the harness's interpreter and imports only the standard library and the
-harness; no scoring is touched. A key exists in the header of a request alone: upstream would put headers and
-address into the body and into its results, so the harness is told a role's name where it expects an address.
+Invariant: this file is executed by the harness's interpreter and imports only the standard library, the
+harness and, by its path, answers.py; no scoring is touched. A key exists in the header of a request alone: upstream
+would put headers and address into the body and into its results, so the harness is told a role's name where it
+expects an address.
 """
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -58,15 +60,25 @@ class Wire:
         headers = {"Content-Type": "application/json"}
         if role["key"] and os.environ.get(role["key"]):
             headers["Authorization"] = "Bearer " + os.environ[role["key"]]
-        for k in range(BUSY_TRIES):
+        tries = 0
+        while True:
             with self.requests.Session() as session:
                 session.trust_env = not LOOPBACK.match(role["url"])  # a proxy is for other machines
                 answer = session.post(
                     role["url"], json=body, headers=headers, timeout=timeout, allow_redirects=False
                 )
-            if answer.status_code not in BUSY or k == BUSY_TRIES - 1:
+            if less := fewer_of(answer, body):
+                body = body | {"max_tokens": less}
+                continue
+            tries += 1
+            if answer.status_code not in BUSY or tries == BUSY_TRIES:
                 return answer
-            time.sleep(BUSY_PAUSE_S * 2**k)
+            time.sleep(BUSY_PAUSE_S * 2 ** (tries - 1))
+
+
+def fewer_of(answer, body):
+    """Tokens to ask for instead when the prompt fits and the answer asked for does not; else 0."""
+    return answers.fewer(answer.text, body.get("max_tokens") or 0) if answer.status_code == 400 else 0
 
 
 def without_null_calls(message):
@@ -193,6 +205,15 @@ def main(job_file):
     sys.argv = ["vita", *job["argv"]]
     cli()
 
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"envace_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+answers = load(Path(__file__).resolve().parents[1] / "harness" / "answers.py")
 
 if __name__ == "__main__":
     main(sys.argv[1])

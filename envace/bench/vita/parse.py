@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
 from envace.bench.harness.asked import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.errors import DataError
@@ -124,6 +125,9 @@ def _scored(simulation: dict[str, Any], tried: list[dict[str, Any]]) -> dict[str
     if own or stop in ENDED_BY_AGENT:
         error = f"{cause_of(own[0])}, then tried again" if own else f"agent: {ENDED_BY_AGENT[stop]}"
         return {"status": SampleStatus.AGENT_FAILURE, "metrics": metrics, "stop": stop, "error": error}
+    if metrics["malformed"]:
+        error = f"agent: malformed_call ({LEFT_IN_TEXT})"
+        return {"status": SampleStatus.AGENT_FAILURE, "metrics": metrics, "stop": stop, "error": error}
     unread = int(metrics["judge_unreadable"])
     if unread and reward < 1:
         error = f"judge: unreadable ({unread} of {len(info['window_evaluations'])} answers name no rubric)"
@@ -142,6 +146,7 @@ def _metrics(simulation: dict[str, Any], info: dict[str, Any]) -> dict[str, floa
         "rubrics": sum(bool(r["met"]) for r in rubrics) / len(rubrics) if rubrics else float(info["reward"]),
         "steps": float(len(said)),
         "calls": float(sum(len(m.get("tool_calls") or []) for m in said)),
+        "malformed": float(sum(left_call(m.get("content")) for m in said if not m.get("tool_calls"))),
         "judge_unreadable": float(sum(_unreadable(w) for w in info.get("window_evaluations") or [])),
         "seconds": float(simulation.get("duration") or 0.0),
     }

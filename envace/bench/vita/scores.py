@@ -1,9 +1,9 @@
 """VitaBench's sample records -> score records.
 
 Flows in: the completed samples and the floor of each subset. Flows out: strict and upstream scores a subset, pass^k
-and pass@k, and the plain mean over the subsets that were run.
-Invariant: `strict` counts an agent's failure 0 and is withheld below completeness; `upstream` is the mean over what
-upstream kept, beside it; domains that were not run are named, never counted as zero.
+and pass@k, and two averages over the four domains: macro (plain mean of the domains) and micro (every task equal).
+Invariant: `strict` counts an agent's failure 0; `upstream` is the mean over what upstream kept, beside it; both are
+withheld below completeness, and the averages, with the reasons, unless every domain is there and complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envace.bench.stats import LEVEL, cluster_bootstrap
+from envace.bench.stats import Interval, cluster_bootstrap, stratified, task_means
 from envace.bench.summary import summarise, values_by_task
 from envace.types import SampleRecord, ScoreRecord, replace
 
@@ -44,7 +44,7 @@ def records(
         )
         strict[subset] = (base[0], values_by_task(own, "reward"))
         made += base + _repeated(base[0], strict[subset][1], bootstrap) + [_upstream(base[0], own)]
-    return made + [_macro(strict, absent, bootstrap)] if made else made
+    return made + _averages(strict, absent, bootstrap) if made else made
 
 
 def _repeated(base: ScoreRecord, values: Values, bootstrap: int) -> list[ScoreRecord]:
@@ -77,32 +77,40 @@ def any_of(n: int, won: int, k: int) -> float:
 def _upstream(base: ScoreRecord, samples: Sequence[SampleRecord]) -> ScoreRecord:
     """The mean over the simulations upstream kept; what it dropped is not in it."""
     kept = [s.metrics["upstream"] for s in samples if "upstream" in s.metrics]
+    kept = [] if base.score is None else kept
     score = float(np.mean(kept)) if kept else None
     return replace(base, source="upstream", score=score, low=None, high=None, n_scored=len(kept), floors={})
 
 
-def _macro(
+def _averages(
     strict: dict[str, tuple[ScoreRecord, Values]], absent: tuple[str, ...], bootstrap: int
-) -> ScoreRecord:
-    """Plain mean of the subsets' rewards; tasks are resampled inside each subset."""
-    bases = [b for b, _ in strict.values()]
-    scores = [b.score for b in bases]
-    score = low = high = None
-    if all(s is not None for s in scores):
-        score = float(np.mean(scores))
-        low, high = _stratified([v for _, v in strict.values()], bootstrap, bases[0].seed)
-    counts = {f: sum(getattr(b, f) for b in bases) for f in COUNTS}
-    return replace(
-        bases[0], subset="macro", source="derived", score=score, low=low, high=high, skipped=absent,
-        floors={"do_nothing": float(np.mean([b.floors["do_nothing"] for b in bases]))}, **counts,
-    )  # fmt: skip
+) -> list[ScoreRecord]:
+    """macro and micro reward; a withheld one names the domains it lacks."""
+    bases, values = [b for b, _ in strict.values()], {name: v for name, (_, v) in strict.items()}
+    why = [f"{name}: not asked for" for name in absent]
+    why += [f"{b.subset}: incomplete" for b in bases if b.score is None]
+    floors = np.array([b.floors["do_nothing"] for b in bases])
+    sizes = np.array([b.n_tasks for b in bases])
+    shared = {f: sum(getattr(b, f) for b in bases) for f in COUNTS} | {"skipped": tuple(why)}
+    made = []
+    for name, of, floor in (
+        ("macro", _macro, floors.mean()),
+        ("micro", _micro, (floors * sizes).sum() / sizes.sum()),
+    ):
+        score, low, high = (None, None, None) if why else of(values, bootstrap, bases[0].seed)
+        own = {} if absent else {"do_nothing": float(floor)}
+        made.append(
+            replace(
+                bases[0], subset=name, source="derived", score=score, low=low, high=high, floors=own, **shared
+            )
+        )
+    return made
 
 
-def _stratified(groups: Sequence[Values], n: int, seed: int) -> tuple[float | None, float | None]:
-    if any(len(g) < 2 for g in groups):
-        return None, None
-    rng = np.random.default_rng(seed)
-    means = [np.array([np.mean(g[t]) for t in sorted(g)]) for g in groups]
-    drawn = np.mean([m[rng.integers(len(m), size=(n, len(m)))].mean(axis=1) for m in means], axis=0)
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+def _macro(values: dict[str, Values], n: int, seed: int) -> Interval:
+    strata = {name: task_means(tasks) for name, tasks in values.items()}
+    return stratified(strata, lambda m: sum(m.values()) / len(m), n, seed)
+
+
+def _micro(values: dict[str, Values], n: int, seed: int) -> Interval:
+    return cluster_bootstrap({task: v for tasks in values.values() for task, v in tasks.items()}, n, seed)

@@ -50,6 +50,7 @@ class Options:
     language: str = "chinese"
     max_steps: int = 300
     send_seed: bool = True  # upstream sets a seed and never sends it
+    template_kwargs: bool = True  # tell the agent's chat template whether to think
     tasks: tuple[str, ...] = ()  # upstream ids, of every subset; empty is all (then `limit` applies)
     parallel: int = 1  # jobs beside each other (the harness runner's)
 
@@ -109,6 +110,17 @@ def missing(env: HarnessEnv) -> dict[str, str]:
             except UserError as e:
                 lacking[f"{subset} ({language})"] = str(e)
     return lacking
+
+
+def lacking(env: HarnessEnv) -> list[str]:
+    """What `make harnesses` says of the task files that this copy of the repository does not hold."""
+    names = ", ".join(missing(env))
+    if not names:
+        return []
+    return [
+        f"cannot run {names}: the git source lacks their task files (copies without large files do); build it from "
+        f'{ADDRESS}, or from a whole clone: make harnesses ARGS="vita --uri vita=/path/to/clone"'
+    ]
 
 
 @lru_cache(maxsize=16)

@@ -9,22 +9,30 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from envace.data.annotate.options import EFFORTS, Options, Prices
+from envace.data.annotate.source import Source, source_at, source_of
 from envace.data.annotate.worth import Staged
 from envace.data.knobs import knobs
+from envace.data.progress import Say
 from envace.errors import ParamsError
 from envace.params import Params, load
 
 
 def fill_annotate(cli: argparse.ArgumentParser) -> None:
     """What the command line of annotate may hold."""
-    d = Options(source=Path("."), out=Path("."), base_url="http://localhost", model="m")
+    d = Options(source=Source(), out=Path("."), base_url="http://localhost", model="m")
     whole, some, amount = _number(int, 0), _number(int, 1), _number(float, 0)
     add = cli.add_argument
-    add("source", type=Path, help="a file or folder of raw rows (.jsonl, .json, .parquet)")
+    add(
+        "source",
+        type=Path,
+        nargs="?",
+        help="a file or folder of raw rows (.jsonl, .json, .parquet); without it the source is data.* of --params, fetched first",
+    )
     add("--out", type=Path, required=True, help="output folder; its journal makes a run resumable")
     add("--base-url", required=True, help="of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1")
     add("--model", required=True, help="as the server names it")
@@ -32,8 +40,8 @@ def fill_annotate(cli: argparse.ArgumentParser) -> None:
     # fmt: off
     add("--passes", default=",".join(d.passes), help=f"reasoning effort of each filter pass, out of {', '.join(EFFORTS)}; empty for no filter")
     add("--label-effort", default=d.label_effort, choices=EFFORTS, help="reasoning effort of labelling")
-    add("--limit", type=whole, default=d.limit, metavar="N", help="rows to send to the model; 0 is all")
-    add("--params", type=Path, default=Path("params.yaml"), help="where data.* says which rules a row must keep")
+    add("--limit", type=whole, default=d.limit, metavar="N", help="rows to send to the model, drawn by --seed and id from all that pass the rules; 0 is all")
+    add("--params", type=Path, default=Path("params.yaml"), help="where data.* says which rules a row must keep, and where rows come from")
     add("--select", action="store_true", help="leave out what staging would: by data.select and data.max_first_prompt_tokens")
     add("--concurrency", type=some, default=d.concurrency, metavar="N", help="calls at once")
     add("--attempts", type=some, default=d.attempts, metavar="N", help="requests a call may take")
@@ -46,7 +54,7 @@ def fill_annotate(cli: argparse.ArgumentParser) -> None:
     add("--budget", type=amount, default=d.budget_usd, metavar="USD", help="make no new call once this run has cost so much")
     add("--retry-failed", action="store_true", help="ask failed rows once more")
     add("--prompts", type=Path, metavar="FOLDER", help="your own filter.md, label.md and repair.md")
-    add("--seed", type=int, default=d.seed, help="of the choice of rows for reading")
+    add("--seed", type=int, default=d.seed, help="of what --limit takes and of the rows for reading")
     add("--spot", type=whole, default=d.spot, metavar="N", help="rows on the page for reading")
     add("--agree", type=Path, metavar="HAND", help="afterwards compare with rows labelled by hand")
     add("--dry-run", action="store_true", help="stop after the preview")
@@ -58,24 +66,35 @@ def fill_agree(cli: argparse.ArgumentParser) -> None:
     """What the command line of agree may hold."""
     cli.add_argument("hand", type=Path, help="rows labelled by hand")
     cli.add_argument("annotated", type=Path, help="an annotated.jsonl")
+    cli.add_argument(
+        "--rejected",
+        type=Path,
+        metavar="FILE",
+        help="rows the filter rejected (rejected.jsonl beside ANNOTATED)",
+    )
     cli.add_argument("--out", type=Path, help="also write the numbers here, as JSON")
     cli.add_argument("--seed", type=int, default=7, help="of the resampling (%(default)s)")
 
 
-def options(args: argparse.Namespace) -> Options:
-    """The checked options. Raises ParamsError, and DataError where staging's tokenizer cannot be had."""
+def options(args: argparse.Namespace, say: Say) -> Options:
+    """The checked options, the source fetched. Raises ParamsError, EnvironmentUnready, and DataError where the source
+    or staging's tokenizer cannot be had.
+    """
     if (args.price_in is None) != (args.price_out is None):
         raise ParamsError("one price is missing; give both --price-in and --price-out, or none")
     prices = None if args.price_in is None else Prices(read=args.price_in, write=args.price_out)
     params = load(args.params) if args.params.is_file() else Params()
-    return Options(
-        source=args.source, out=args.out, base_url=args.base_url, model=args.model, key_env=args.key_env,
+    turned = knobs(params)
+    given = Options(
+        source=Source(), out=args.out, base_url=args.base_url, model=args.model, key_env=args.key_env,
         passes=tuple(p.strip() for p in args.passes.split(",") if p.strip()), label_effort=args.label_effort,
-        limit=args.limit, rules=knobs(params).options, staged=Staged.of(params) if args.select else None, seed=args.seed,
+        limit=args.limit, rules=turned.options, staged=Staged.of(params) if args.select else None, seed=args.seed,
+        workers=turned.workers,
         concurrency=args.concurrency, attempts=args.attempts, timeout_s=args.timeout, max_tokens=args.max_tokens,
         temperature=args.temperature, plain=args.plain, prices=prices, budget_usd=args.budget,
         retry_failed=args.retry_failed, spot=args.spot, prompts=args.prompts,
     )  # fmt: skip
+    return replace(given, source=source_at(args.source) if args.source else source_of(params, say))
 
 
 def _number(kind: Callable[[str], Any], least: float) -> Callable[[str], Any]:

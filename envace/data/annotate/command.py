@@ -21,7 +21,7 @@ from envace.data.annotate.cost import Preview, preview
 from envace.data.annotate.course import Course
 from envace.data.annotate.journal import Journal
 from envace.data.annotate.options import Options
-from envace.data.annotate.progress import Progress, reading
+from envace.data.annotate.progress import Progress
 from envace.data.annotate.rows import Triage, triage
 from envace.data.annotate.work import Run
 from envace.data.annotate.write import ANNOTATED, SPOT, write
@@ -38,10 +38,10 @@ AGAIN = {
 
 def annotate(args: argparse.Namespace) -> int:
     """Annotate a source; returns the exit status. Raises DataError, EnvironmentUnready and ParamsError."""
-    options = arguments.options(args)
+    options = arguments.options(args, _tell)
     with Journal.open(options.out) as journal:
         course = Course(options, instructions.load(options.prompts), journal)
-        rows = triage(options, reading())
+        rows = triage(options, _tell)
         plan = preview(course, rows)
         print(plan.text(options), flush=True)
         if args.dry_run:
@@ -58,12 +58,17 @@ def annotate(args: argparse.Namespace) -> int:
 
 def agree(args: argparse.Namespace) -> int:
     """Compare labels with a person's; returns the exit status. Raises DataError."""
-    _compare(args.hand, args.annotated, args.out, args.seed)
+    _compare(args.hand, args.annotated, args.out, args.seed, args.rejected)
     return 0
 
 
-def _compare(hand: Path, annotated: Path, out: Path | None, seed: int) -> None:
-    found = agreement(hand, annotated, seed)
+def _tell(text: str) -> None:
+    """A line of progress, beside what the command prints."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _compare(hand: Path, annotated: Path, out: Path | None, seed: int, rejected: Path | None = None) -> None:
+    found = agreement(hand, annotated, seed, rejected=rejected)
     print(text(found))
     if out:
         write_text(out, json.dumps(found, indent=2, sort_keys=True) + "\n")

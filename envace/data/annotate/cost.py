@@ -30,8 +30,9 @@ class Preview:
     """Rows, the calls they may take, and estimated tokens."""
 
     read: int
-    limited: bool
-    left_out: dict[str, int]  # by reason
+    not_sampled: int  # pass the rules, but --limit takes others
+    left_out: dict[str, int]  # by the first reason
+    hits: dict[str, int]  # by every reason
     settled: Counter[str] = field(default_factory=Counter)  # outcome -> rows that need no call
     rows: int = 0  # that need calls
     calls: int = 0  # at most
@@ -40,18 +41,19 @@ class Preview:
 
     def text(self, options: Options) -> str:
         """For people, a line a fact."""
-        out = [self._source(), self._settled(), self._calls(options)]
+        out = [self._source(), self._hits(), self._settled(), self._calls(options)]
         return "\n".join(line for line in out if line)
 
     def _source(self) -> str:
-        left = ", ".join(
-            f"{n:,} {reason}" for reason, n in sorted(self.left_out.items(), key=lambda x: -x[1])
-        )
         passed = self.read - sum(self.left_out.values())
-        more = ", reading stopped at --limit" if self.limited else ""
-        return f"rows: {self.read:,} read{more}, {passed:,} pass the rules" + (
-            f"; left out: {left}" if left else ""
-        )
+        more = f", {passed - self.not_sampled:,} of them drawn (--limit)" if self.not_sampled else ""
+        left = f"; left out: {_counted(self.left_out)}" if self.left_out else ""
+        return f"rows: {self.read:,} read, {passed:,} pass the rules{more}{left}"
+
+    def _hits(self) -> str:
+        if self.hits == self.left_out:
+            return ""
+        return f"faults, of which a row may have several: {_counted(self.hits)}"
 
     def _settled(self) -> str:
         known = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(self.settled.items()))
@@ -77,9 +79,14 @@ class Preview:
         return "\n".join(lines)
 
 
+def _counted(reasons: dict[str, int]) -> str:
+    """`3 role_order, 1 bad_json`, the most frequent first."""
+    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items(), key=lambda x: -x[1]))
+
+
 def preview(course: Course, triage: Triage) -> Preview:
     """Go through all samples once; nothing is asked."""
-    found = Preview(len(triage.rows), triage.limited, triage.reasons())
+    found = Preview(len(triage.rows), triage.not_sampled, triage.reasons(), dict(sorted(triage.hits.items())))
     for sample in triage.samples():
         at = course.at(sample)
         if isinstance(at, Result) and not (at.outcome is Outcome.FAILED and course.options.retry_failed):

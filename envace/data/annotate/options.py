@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from envace.data.annotate.source import Source
 from envace.data.annotate.worth import Staged
 from envace.data.rules import Options as RuleOptions
 from envace.errors import EnvironmentUnready, ParamsError
@@ -35,19 +36,20 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`Options(source=Path("raw"), out=Path("out"), base_url="http://127.0.0.1:8000/v1", model="m")`."""
+    """`Options(source=source_at(Path("raw")), out=Path("out"), base_url="http://127.0.0.1:8000/v1", model="m")`."""
 
-    source: Path
+    source: Source
     out: Path
     base_url: str
     model: str
     key_env: str = ""
     passes: tuple[str, ...] = PASSES  # reasoning effort of each filter pass, in order
     label_effort: str = "high"
-    limit: int = 0  # rows to send to the model; 0 is all
+    limit: int = 0  # rows to send to the model, chosen by seed and id; 0 is all
     staged: Staged | None = None  # leave out what staging would, before anything is paid
     rules: RuleOptions = RuleOptions()
-    seed: int = 7  # of the spot check
+    workers: int = 1  # processes that hold rows to the rules
+    seed: int = 7  # of what `limit` takes and of the spot check
     concurrency: int = 16
     attempts: int = 6  # requests a call may take where the server is busy or broken
     timeout_s: float = 600.0  # of one request

@@ -10,11 +10,12 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
-TERMINAL_S, FILE_S, READING_S = 1.0, 30.0, 10.0  # between two lines
+from envace.data.progress import time_left
+
+TERMINAL_S, FILE_S = 1.0, 30.0  # between two lines
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Progress:
         parts += [f"{rate:.2f} rows/s", f"{self.calls} calls", f"{self.tokens:,} tokens"]
         parts += [f"{self.retries} retries"] if self.retries else []
         parts += [f"{self.usd:.2f} USD"] if self.usd else []
-        parts += [_left((self.total - done) / rate)] if rate and done < self.total else []
+        parts += [time_left((self.total - done) / rate)] if rate and done < self.total else []
         return ", ".join(parts)
 
     def show(self, last: bool = False) -> None:
@@ -75,23 +76,3 @@ class Progress:
         while True:
             await asyncio.sleep(TERMINAL_S)
             self.show()
-
-
-def reading(out: TextIO | None = None) -> Callable[[int], None]:
-    """Hears how many rows were read, and says so now and then."""
-    last = time.monotonic()
-
-    def seen(rows: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= READING_S:
-            last = time.monotonic()
-            print(f"{rows:,} rows read", file=out or sys.stderr, flush=True)
-
-    return seen
-
-
-def _left(seconds: float) -> str:
-    for size, word in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {word} left"
-    return f"{seconds:.0f} s left"

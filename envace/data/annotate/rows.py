@@ -1,28 +1,39 @@
 """The rows of a source: those worth a model's time, and why the others are not.
 
-Flows in: a file or folder of raw rows. Flows out: a `Triage`, made once; the samples, read anew as often as needed.
-Invariant: every row read is a candidate or has one rejection. Candidates stay on disk: memory holds a hash a row.
-A source that changes in between is an error, not a mixture.
+Flows in: files of raw rows. Flows out: a `Triage`, made once; the samples, read anew as often as needed.
+Invariant: every row read is a candidate, passed over by --limit, or has one rejection. Which candidates a limit takes
+depends on the seed and their ids alone, and a higher limit takes those too. Candidates stay on disk: memory holds a
+hash a row. A source that changes in between is an error, not a mixture.
 """
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from envace.data.annotate.dialogue import Sample
 from envace.data.annotate.options import Options
-from envace.data.check import examine
+from envace.data.annotate.worth import Staged
+from envace.data.check import Checked, examine
 from envace.data.faults import Fault, Reject
 from envace.data.forms import Form, Kind, read_form
-from envace.data.readers import READERS, Raw
+from envace.data.pool import chunks, ordered, rare_collections
+from envace.data.progress import RowMeter, Say
+from envace.data.readers import Raw
+from envace.data.rules import Options as RuleOptions
 from envace.data.sift import reject
+from envace.data.sources import read_files
 from envace.errors import DataError
 
 ALREADY = "already_annotated"  # the row brings a checklist; staging takes it as it is
 ABOUT = ("license", "licence", "generator", "version", "category", "reasoning", "data_source")
+CHUNK = 64  # rows judged together
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,80 +53,141 @@ class Rejected:
 
 @dataclass(slots=True)
 class Triage:
-    """The rows of a source in order, each a sample's key or a rejection."""
+    """The rows of a source in order, each a sample's key, a rejection, or None where --limit passes it over."""
 
     files: list[tuple[Path, str]]  # path, name in messages
-    rows: list[str | Rejected] = field(default_factory=list)
-    limited: bool = False  # reading stopped at --limit
+    rows: list[str | Rejected | None] = field(default_factory=list)
+    hits: Counter[str] = field(default_factory=Counter)  # reason -> rows it holds of; a row may have several
 
     @property
     def candidates(self) -> int:
-        return len(self.rows) - sum(self.reasons().values())
+        return sum(isinstance(row, str) for row in self.rows)
+
+    @property
+    def not_sampled(self) -> int:
+        return sum(row is None for row in self.rows)
 
     def reasons(self) -> dict[str, int]:
-        """Rejections by reason."""
+        """Rejections by reason, the first of each row."""
         return dict(sorted(Counter(r.reason for r in self.rows if isinstance(r, Rejected)).items()))
 
     def samples(self) -> Iterator[Sample]:
         """The candidates in order, read from disk. Raises DataError when the source is not what it was."""
-        raws = _read(self.files)
+        left, raws = self.candidates, read_files(self.files)
         for row in self.rows:
+            if not left:
+                return
             raw = next(raws, None)
-            if isinstance(row, Rejected) and raw is not None:
+            if not isinstance(row, str) and raw is not None:
                 continue
             sample = _sample(raw, read_form(raw.row)) if raw is not None and raw.fault is None else None
             if sample is None or sample.key != row:
                 raise DataError(
                     f"{raw.where if raw else self.files[-1][0]} changed while it was read; run again"
                 )
+            left -= 1
             yield sample
 
 
-def triage(options: Options, seen: Callable[[int], None] = lambda n: None) -> Triage:
-    """Sort the rows of the source, up to the limit. `seen` hears how many were read. Raises DataError."""
-    found, sorter = Triage(_files(options.source)), _Sorter(options)
-    for raw in _read(found.files):
-        found.rows.append(sorter.sort(raw))
-        seen(len(found.rows))
-        if options.limit and sorter.candidates == options.limit:
-            found.limited = True
-            break
+def triage(options: Options, say: Say = lambda text: None) -> Triage:
+    """Sort all rows of the source; `say` hears how far it is. Raises DataError."""
+    found, sorter = Triage(options.source.files), _Sorter()
+    parts = chunks(read_files(found.files, RowMeter(say)), CHUNK)
+    work = partial(judge, options.rules, options.staged)
+    with rare_collections(), closing(ordered(work, parts, options.workers)) as judged:
+        for row in (row for chunk in judged for row in chunk):
+            found.rows.append(sorter.sort(row))
+            found.hits.update(row.hits)
+    if options.limit:
+        _pass_over(found.rows, sorter.ids, options.limit, options.seed)
+    found.hits.update(sorter.repeats)
     return found
+
+
+def _pass_over(rows: list[str | Rejected | None], ids: dict[str, int], limit: int, seed: int) -> None:
+    """Leave the `limit` candidates with the smallest hash of seed and id."""
+    passing = (uuid for uuid, k in ids.items() if isinstance(rows[k], str))
+    chosen = heapq.nsmallest(limit, passing, key=lambda uuid: (_rank(seed, uuid), uuid))
+    stay = {ids[uuid] for uuid in chosen}
+    for k, row in enumerate(rows):
+        if isinstance(row, str) and k not in stay:
+            rows[k] = None
+
+
+def _rank(seed: int, uuid: str) -> bytes:
+    return hashlib.sha256(f"{seed}/{uuid}".encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A row by itself: why it is left out, else its key, and why staging would leave it out."""
+
+    where: str
+    uuid: str = ""
+    key: str = ""
+    rejected: Rejected | None = None
+    unwanted: Rejected | None = None
+    hits: frozenset[str] = frozenset()
+
+
+def judge(rules: RuleOptions, staged: Staged | None, chunk: list[Raw]) -> list[Judged]:
+    """Hold every row of a chunk to the rules; in any process, in any order."""
+    return [_judge(rules, staged, raw) for raw in chunk]
+
+
+def _judge(rules: RuleOptions, staged: Staged | None, raw: Raw) -> Judged:
+    if raw.fault:
+        return _faulty(raw, [raw.fault])
+    checked = examine(raw.row, rules)
+    if faults := [f for f in checked.faults if f.reason is not Reject.NO_CHECKLIST]:
+        return _faulty(raw, faults)
+    if checked.form.kind is not Kind.RAW:
+        return _finished(raw, checked)
+    sample = _sample(raw, checked.form)
+    fault = staged.fault(sample) if staged else None
+    unwanted = _rejected(raw, fault) if fault else None
+    hits = frozenset({str(fault.reason)} if fault else ())
+    return Judged(raw.where, sample.uuid, sample.key, unwanted=unwanted, hits=hits)
+
+
+def _faulty(raw: Raw, faults: list[Fault]) -> Judged:
+    return Judged(
+        raw.where, rejected=_rejected(raw, faults[0]), hits=frozenset(str(f.reason) for f in faults)
+    )
+
+
+def _finished(raw: Raw, checked: Checked) -> Judged:
+    why = "has a checklist; stage the row as it is"
+    rejected = Rejected(raw.where, checked.form.uuid, ALREADY, "checklists", why)
+    return Judged(raw.where, rejected=rejected, hits=frozenset({ALREADY}))
 
 
 class _Sorter:
     """Remembers what came before: of rows with one id or one content, the first is the candidate."""
 
-    def __init__(self, options: Options):
-        self.options = options
-        self.candidates = 0
-        self._ids: set[str] = set()
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}  # id -> place of its first row
+        self.repeats: Counter[str] = Counter()
         self._contents: set[str] = set()
+        self._rows = -1
 
-    def sort(self, raw: Raw) -> str | Rejected:
+    def sort(self, row: Judged) -> str | Rejected:
         """A candidate's key, or why the row is none."""
-        if raw.fault:
-            return _rejected(raw, raw.fault)
-        checked = examine(raw.row, self.options.rules)
-        faults = [f for f in checked.faults if f.reason is not Reject.NO_CHECKLIST]
-        if faults:
-            return _rejected(raw, faults[0])
-        if checked.form.kind is not Kind.RAW:
-            why = "has a checklist; stage the row as it is"
-            return Rejected(raw.where, checked.form.uuid, ALREADY, "checklists", why)
-        sample = _sample(raw, checked.form)
-        if fault := self._repeated(sample) or (self.options.staged and self.options.staged.fault(sample)):
-            return _rejected(raw, fault)
-        self.candidates += 1
-        return sample.key
+        self._rows += 1
+        if row.rejected:
+            return row.rejected
+        if fault := self._repeated(row):
+            self.repeats[str(fault.reason)] += 1
+            return Rejected(row.where, row.uuid, str(fault.reason), fault.field, fault.message)
+        return row.unwanted or row.key
 
-    def _repeated(self, sample: Sample) -> Fault | None:
-        if sample.uuid in self._ids:
+    def _repeated(self, row: Judged) -> Fault | None:
+        if row.uuid in self.ids:
             return Fault(Reject.DUPLICATE_ID, "uuid", "an earlier row has the same uuid")
-        if sample.key in self._contents:
+        if row.key in self._contents:
             return Fault(Reject.DUPLICATE_CONTENT, "row", "an earlier row has the same dialogue and tools")
-        self._ids.add(sample.uuid)
-        self._contents.add(sample.key)
+        self.ids[row.uuid] = self._rows
+        self._contents.add(row.key)
         return None
 
 
@@ -126,19 +198,3 @@ def _rejected(raw: Raw, fault: Fault) -> Rejected:
 def _sample(raw: Raw, form: Form) -> Sample:
     about = {k: v for k in ABOUT if isinstance(v := raw.row.get(k), (str, int, float))}
     return Sample(where=raw.where, uuid=form.uuid, messages=form.messages, tools=form.tools, about=about)
-
-
-def _files(source: Path) -> list[tuple[Path, str]]:
-    if source.is_file() and source.suffix in READERS:
-        return [(source, source.name)]
-    found = sorted(
-        f for f in source.rglob("*") if f.suffix in READERS and f.is_file() and not f.name.startswith(".")
-    )
-    if not found:
-        raise DataError(f"{source} holds no rows; name a file or folder of {', '.join(sorted(READERS))}")
-    return [(f, f.relative_to(source).as_posix()) for f in found]
-
-
-def _read(files: list[tuple[Path, str]]) -> Iterator[Raw]:
-    for path, name in files:
-        yield from READERS[path.suffix](path, name)

@@ -1,7 +1,7 @@
 """What a run came to, in numbers.
 
 Flows in: rows with their results, and the records of their calls. Flows out: the body of report.json.
-Invariant: read = annotated + rejected + undecided + failed. Numbers come from the source and the journal alone, so
+Invariant: read = annotated + rejected + undecided + failed + not_sampled. Numbers come from the source and the journal alone, so
 the same journal gives the same report.
 """
 
@@ -23,6 +23,7 @@ class Tally:
     """Filled row by row; `report()` at the end."""
 
     read: int = 0
+    not_sampled: int = 0  # pass the rules, but --limit takes others
     outcomes: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, Counter[str]] = field(default_factory=lambda: {o.value: Counter() for o in Outcome})
     rejecting: Counter[str] = field(default_factory=Counter)  # filter pass -> rows it rejected
@@ -30,6 +31,11 @@ class Tally:
     focus: Counter[str] = field(default_factory=Counter)
     licences: Counter[str] = field(default_factory=Counter)
     calls: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def passed_over(self) -> None:
+        """A row that --limit does not take."""
+        self.read += 1
+        self.not_sampled += 1
 
     def row(self, outcome: Outcome, reason: str = "", call: str = "") -> None:
         """One row and what became of it."""
@@ -69,7 +75,7 @@ class Tally:
 
     def report(self) -> dict[str, JSON]:
         """Plain data. Raises AssertionError where rows are missing."""
-        counts = {o.value: self.outcomes[o] for o in Outcome}
+        counts = {**{o.value: self.outcomes[o] for o in Outcome}, "not_sampled": self.not_sampled}
         if sum(counts.values()) != self.read:
             raise AssertionError(f"{self.read} rows read, but {counts}")
         return {

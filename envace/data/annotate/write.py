@@ -24,7 +24,7 @@ from envace.data.atomic import replacing, sha256, write_text
 from envace.errors import EnvironmentUnready
 from envace.types import JSON
 
-FORMAT = 1  # of report.json
+FORMAT = 2  # of report.json
 ANNOTATED, REJECTED, UNFINISHED = "annotated.jsonl", "rejected.jsonl", "unfinished.jsonl"
 SPOT, REPORT = "spot.html", "report.json"
 
@@ -88,14 +88,19 @@ def write(course: Course, triage: Triage) -> dict[str, JSON]:
         writer = Writer(course, files)
         samples = triage.samples()
         for row in triage.rows:
-            writer.left_out(row) if isinstance(row, Rejected) else writer.sample(next(samples))
+            if row is None:
+                writer.tally.passed_over()
+            elif isinstance(row, Rejected):
+                writer.left_out(row)
+            else:
+                writer.sample(next(samples))
         _withdraw(out / REPORT)
     shown = sorted(writer.spot, key=lambda s: s[0], reverse=True)
     write_text(
         out / SPOT,
         page([(row, sample) for _, row, sample in shown], writer.tally.outcomes[Outcome.ANNOTATED]),
     )
-    report = _report(course, writer, out)
+    report = _report(course, writer, triage, out)
     write_text(out / REPORT, json.dumps(report, indent=2, sort_keys=True) + "\n")
     return report
 
@@ -112,13 +117,20 @@ def annotated(sample: Sample, result: Result, records: list[Record], course: Cou
         "messages": sample.messages,
         "tools": sample.tools,
         "checklists": [[[{**item, "extra_info": own or None} for item in turn] for turn in result.label.turns]],
+        **_licence(sample, o.source.licence),
         **sample.about,
         "annotator": {
-            "model": o.model, "prompts": [course.prompts.filter_version, course.prompts.label_version],
+            "source": o.source.label, "model": o.model, "prompts": [course.prompts.filter_version, course.prompts.label_version],
             "passes": list(o.passes), "label_effort": o.label_effort, "repaired": result.repaired,
             "price_usd": None if usd is None else round(usd, 9),
         },
     }  # fmt: skip
+
+
+def _licence(sample: Sample, of_source: str) -> dict[str, str]:
+    """The source's licence, for a row that states none."""
+    stated = sample.about.get("license") or sample.about.get("licence")
+    return {"licence": of_source} if of_source and not stated else {}
 
 
 def _withdraw(report: Path) -> None:
@@ -129,16 +141,19 @@ def _withdraw(report: Path) -> None:
         raise EnvironmentUnready(f"cannot write {report}: {e.strerror or e}") from e
 
 
-def _report(course: Course, writer: Writer, out: Path) -> dict[str, JSON]:
+def _report(course: Course, writer: Writer, triage: Triage, out: Path) -> dict[str, JSON]:
     o = course.options
     made = {name: {"rows": n, **_file(out / name)} for name, n in writer.lines.items()}
     return {
         "format": FORMAT,
+        "source": o.source.about,
         "model": o.model,
         "prompts": {"filter": course.prompts.filter_version, "label": course.prompts.label_version},
         "passes": list(o.passes),
         "label_effort": o.label_effort,
+        "sample": {"limit": o.limit, "seed": o.seed},
         **writer.tally.report(),
+        "hits": dict(sorted(triage.hits.items())),
         "outputs": {**made, SPOT: {"rows": len(writer.spot), **_file(out / SPOT)}},
     }
 

@@ -1,0 +1,118 @@
+"""Two policies on the same tasks: the difference of a benchmark's own number, not of its raw rewards.
+
+Flows in: the sample records of both, and which score. Flows out: the difference with its interval.
+Invariant: what is differenced is the score itself, with its strata, weights and sums, over the tasks that both have
+scored; each resample draws the same tasks for both. Where both scored the same tasks, the difference is that of the
+two published scores, so the two can never disagree in sign. A score that is withheld for lack of a part has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envace.bench.bfcl.categories import COUNTS as BFCL_CATEGORIES
+from envace.bench.bfcl.overall import DERIVED
+from envace.bench.finmcp.metrics import COUNTS, SCORES, scored
+from envace.bench.finmcp.rows import SUBSETS as FINMCP
+from envace.bench.stats import Interval, Means, stratified, task_means
+from envace.bench.summary import HAS_SCORE, values_by_task
+from envace.bench.tau2.averages import AVERAGED
+from envace.bench.tau2.tasks import SUBSETS as TAU2
+from envace.bench.vita.source import DOMAINS as VITA
+from envace.types import SampleRecord
+
+ALL = "all"  # the one stratum of a pooled score
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A score as a function of the means over the tasks of its strata."""
+
+    needs: tuple[str, ...]  # subsets without which there is no such score
+    of: Callable[[Means], Any]
+    pooled: bool = False  # every task in one stratum
+    counts: bool = False  # a task is FinMCP's counts, not a reward
+
+    def values(self, samples: Sequence[SampleRecord]) -> dict[str, np.ndarray]:
+        """Task -> its mean reward, or its counts summed over trials. Raises ValueError when a sample lacks them."""
+        own = [s for s in samples if s.task.split("/", 1)[0] in self.needs]
+        if not self.counts:
+            by_task = values_by_task(own, "reward")
+            return dict(zip(sorted(by_task), task_means(by_task))) if by_task else {}
+        sums: dict[str, np.ndarray] = {}
+        for s in own:
+            if s.status in HAS_SCORE and (lacking := [c for c in COUNTS if c not in s.metrics]):
+                raise ValueError(f"sample ({s.task}, {s.trial}) is scored but has no {lacking[0]}")
+            if s.status in HAS_SCORE:
+                sums[s.task] = sums.get(s.task, 0.0) + np.array([s.metrics[c] for c in COUNTS])
+        return sums
+
+    def stratum(self, task: str) -> str:
+        return ALL if self.pooled else task.split("/", 1)[0]
+
+
+def statistic(benchmark: str, subset: str, metric: str) -> Statistic | None:
+    """What a score is a function of; None for one that cannot be compared task by task."""
+    if benchmark == "finmcp" and metric in SCORES and subset in (ALL, *FINMCP.values()):
+        needs = tuple(FINMCP.values()) if subset == ALL else (subset,)
+        return Statistic(needs, lambda m: scored(m[ALL])[..., SCORES.index(metric)], pooled=True, counts=True)
+    parts = {"bfcl": BFCL_CATEGORIES, "tau2": TAU2, "vita": VITA}.get(benchmark, ())
+    if metric != "reward":
+        return None
+    if subset in parts:
+        return Statistic((subset,), _plain)
+    if benchmark == "bfcl" and subset in DERIVED:
+        return Statistic(DERIVED[subset].needs, DERIVED[subset].of)
+    averaged = {"tau2": AVERAGED, "vita": tuple(VITA)}.get(benchmark, ())
+    if averaged and subset in ("macro", "micro"):
+        return Statistic(averaged, _plain, pooled=subset == "micro")
+    return None
+
+
+def _plain(means: Means) -> Any:
+    return sum(means.values()) / len(means)
+
+
+def difference(
+    what: Statistic, after: Sequence[SampleRecord], before: Sequence[SampleRecord], n: int, seed: int
+) -> tuple[Interval, int] | None:
+    """after - before, and the number of tasks; None when a subset of the score has no task that both have scored."""
+    a, b = what.values(after), what.values(before)
+    strata = _paired(what, a, b)
+    seen = {task.split("/", 1)[0] for task in a.keys() & b.keys()}
+    if not strata or not (what.counts or set(what.needs) <= seen):
+        return None
+    found = stratified(strata, lambda m: what.of(_side(m, 0)) - what.of(_side(m, 1)), n, seed)
+    return found, sum(len(tasks) for tasks in strata.values())
+
+
+def average(parts: Mapping[str, tuple[Statistic, Sequence[SampleRecord]]], n: int, seed: int) -> Interval:
+    """Plain mean of the scores of several benchmarks; tasks are drawn within each stratum of each of them."""
+    strata: dict[str, list[np.ndarray]] = {}
+    for name, (what, samples) in parts.items():
+        for task, value in sorted(what.values(samples).items()):
+            strata.setdefault(f"{name} {what.stratum(task)}", []).append(value)
+
+    def of(means: Means) -> Any:
+        own = {n: {k[len(n) + 1 :]: m for k, m in means.items() if k.startswith(f"{n} ")} for n in parts}
+        return sum(what.of(own[name]) for name, (what, _) in parts.items()) / len(parts)
+
+    return stratified({name: np.array(v, float) for name, v in strata.items()}, of, n, seed)
+
+
+def _paired(
+    what: Statistic, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Stratum -> [tasks, ..., 2], in the order of the tasks' names."""
+    strata: dict[str, list[np.ndarray]] = {}
+    for task in sorted(a.keys() & b.keys()):
+        strata.setdefault(what.stratum(task), []).append(np.stack([a[task], b[task]], axis=-1))
+    return {name: np.array(pairs, float) for name, pairs in strata.items()}
+
+
+def _side(means: Means, which: int) -> Means:
+    return {name: m[..., which] for name, m in means.items()}

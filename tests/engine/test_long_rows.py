@@ -1,0 +1,96 @@
+"""Public bug 9: rows of several turns, longer than one generation may be, on their way to the update."""
+
+import asyncio
+import types
+
+import pytest
+import torch
+
+from envace.types import FinishReason, Generation, Role, Sampling, StopReason
+
+ACT = Role.ACT
+
+
+def long_episode(step=1):
+    """Five turns of four tokens with two of an observation between: a merged row of 28 tokens."""
+    from envace.types import Episode
+
+    prompt, generations = (1, 2), []
+    for turn in range(5):
+        output = tuple(10 * turn + k for k in range(3, 7))
+        generations.append(Generation(
+            role=ACT, turn=turn, step=turn, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * 4, text="words",
+            sampling=Sampling(), finish=FinishReason.STOP,
+        ))  # fmt: skip
+        prompt = prompt + output + (90, 91)
+    return [Episode(
+        id=f"s{step}p0-{k}", task_id="t", group_id=f"s{step}p0", seed=0, prompt_set="h", generations=tuple(generations),
+        messages=(), reward=float(k), stop=StopReason.DONE,
+    ) for k in range(2)]  # fmt: skip
+
+
+def put_by_verl(monkeypatch, outputs):
+    """The fields that verl's own agent loop puts into its queue."""
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    kept = {}
+
+    async def put(keys, fields, tags, partition_id):
+        kept.update(keys=keys, fields=fields, tags=tags)
+
+    async def nothing(*args, **kwargs):
+        pass
+
+    worker = types.SimpleNamespace(
+        _compute_score=nothing, _compute_teacher_logprobs=nothing,
+        _compute_multi_modal_inputs=lambda output, ids: {},
+        _compute_position_ids=lambda ids, mask, inputs: mask.cumsum(-1) - 1,
+        rollout_config=types.SimpleNamespace(response_length=8, prompt_length=8),
+    )  # fmt: skip
+    monkeypatch.setattr(agent_loop_tq, "tq", types.SimpleNamespace(async_kv_batch_put=put))
+    actor = agent_loop_tq.AgentLoopWorkerTQ
+    plain = actor.__ray_metadata__.modified_class if hasattr(actor, "__ray_metadata__") else actor
+    asyncio.run(
+        plain._agent_loop_postprocess(worker, outputs, False, uid="s1p0", session_id=0, global_steps=1)
+    )
+    return kept
+
+
+def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monkeypatch):
+    """Public bug 9: a merged row was cut to the cap of one turn, and its later turns were lost without a word.
+
+    `data.max_response_length` (8 here) caps a generation; the row of 28 tokens is bounded by the context alone.
+    """
+    import envace.engine.cpu_platform  # noqa: F401
+    from envace.engine.agent import outputs_of
+    from envace.method import Method
+
+    episode = long_episode()[1]
+    outputs = outputs_of(episode, Method(rows="merged"), 1, fallback_id=0)
+    kept = put_by_verl(monkeypatch, outputs)
+    [mask], [ids] = kept["fields"]["response_mask"].unbind(), kept["fields"]["responses"].unbind()
+    assert len(ids) == len(mask) == kept["tags"][0]["response_len"] == 28
+    assert mask.tolist() == ([1] * 4 + [0] * 2) * 4 + [1] * 4
+    sampled = [i for g in episode.generations for i in g.output_ids]
+    assert ids[mask.bool()].tolist() == sampled
+
+
+def test_bug_9_every_turn_of_a_long_row_gets_its_advantage(step_of):
+    from envace.method import Method
+
+    values, metrics = step_of(Method(rows="merged"), padding=0, episodes=long_episode)
+    assert values[1] == ([0.5] * 4 + [0.0] * 2) * 4 + [0.5] * 4
+    assert (metrics["act/tokens"], metrics["train/sequences"]) == (40.0, 2.0)
+
+
+def test_bug_9_a_row_that_was_cut_on_the_way_stops_the_step():
+    from envace.learn.rows import rows_from_episode
+    from envace.learn.streams import record, rows_of_streams, streams_of
+    from envace.method import Method
+
+    [stream] = streams_of(rows_from_episode(long_episode()[1], Method()), "merged")
+    whole = torch.tensor(stream.loss_mask).numpy()
+    assert sum(len(r.loss_mask) for r in rows_of_streams([record(stream)], [whole], [True])[0]) == 20
+    with pytest.raises(ValueError, match="a row of s1p0-1 ends at token 10, but its sequence has 8"):
+        rows_of_streams([record(stream)], [whole[:8]], [True])
+    assert rows_of_streams([record(stream)], [whole[:1]], [False])  # padding carries nothing

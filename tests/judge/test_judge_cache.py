@@ -1,0 +1,126 @@
+"""What is kept on disk: answers by the hash of their question, whoever writes and whatever breaks."""
+
+import multiprocessing
+import threading
+from pathlib import Path
+
+import pytest
+from judge_kit import FINE, ITEMS, MESSAGES, completion, judge_turns, options, says, serving
+
+from envace.errors import EnvironmentUnready
+from envace.judge.asking import chat_body
+from envace.judge.cache import Appended, Cache, content_key
+from envace.types import Answer, replace
+
+YES, NO, UNSCORED = (Answer.YES, ""), (Answer.NO, ""), (Answer.UNSCORED, "judge_malformed")
+
+
+def test_what_was_answered_is_not_asked_again_even_by_another_judge(tmp_path):
+    with serving(says(FINE)) as server:
+        o = options(server.url, cache=str(tmp_path))
+        first = judge_turns(o)[1][0]
+        judge, [second] = judge_turns(o)
+    assert len(server.bodies) == 1 and judge.cached == 1
+    assert [v.answer for v in second] == [v.answer for v in first]
+    assert sum(v.cost_tokens for v in second) == 0
+
+
+@pytest.mark.parametrize("changes", [{"model": "other"}, {"temperature": 0.1}, {"mode": "step_item"}])
+def test_another_model_sampling_or_mode_is_asked_anew(changes, tmp_path):
+    with serving(lambda n: (200, completion({"answer": True, **FINE}), 0.0)) as server:
+        o = options(server.url, cache=str(tmp_path))
+        judge_turns(o)
+        judge, _ = judge_turns(replace(o, **changes))
+    assert judge.cached == 0
+
+
+def test_another_transcript_or_item_has_another_key():
+    o = options("http://x")
+    other = replace(ITEMS[0], question="else")
+    bodies = [
+        chat_body(o, ITEMS, 0, MESSAGES),
+        chat_body(o, ITEMS, 0, MESSAGES[:-1]),
+        chat_body(o, (other, ITEMS[1]), 0, MESSAGES),
+        chat_body(o, ITEMS, 1, MESSAGES),
+    ]
+    assert len({content_key(b) for b in bodies}) == 4
+
+
+def test_an_unscored_turn_is_not_kept(tmp_path):
+    with serving(lambda n: (200, completion({"C0": True} if n == 1 else FINE), 0.0)) as server:
+        o = options(server.url, cache=str(tmp_path), attempts=1)
+        judge_turns(o)
+        assert judge_turns(o)[1][0][1].answer is Answer.NO
+    assert len(server.bodies) == 2
+
+
+def test_two_caches_on_one_folder_see_each_others_answers(tmp_path):
+    a, b = Cache(tmp_path), Cache(tmp_path)
+    assert b.get("k", ITEMS) is None
+    a.put("k", ITEMS, [YES, NO])
+    assert b.get("k", ITEMS) == [YES, NO]
+    b.put("k2", ITEMS, [YES, UNSCORED])
+    assert a.get("k2", ITEMS) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"key": "k", "answers": {"C0": "false", "C1": true}}\n',
+        b'{"key": "k", "answers": {"C0": 1, "C1": true}}\n',
+        b'{"key": "k", "answers": {"C0": true}}\n',
+        b'{"key": "k", "answers": [true, true]}\n',
+        b'{"key": "k"}\n[1]\nnull\n',
+        b'{"key": "k", "answers": {"C0": true, "C1": true}}',
+        b"\xff\xfe\n\n\n{{{\n",
+    ],
+)
+def test_a_damaged_file_of_answers_answers_nothing_and_is_written_on(line, tmp_path):
+    (tmp_path / "answers.jsonl").write_bytes(line)
+    cache = Cache(tmp_path)
+    assert cache.get("k", ITEMS) is None
+    cache.put("new", ITEMS, [YES, NO])
+    assert Cache(tmp_path).get("new", ITEMS) == [YES, NO]
+
+
+def _write(folder: Path, name: int) -> None:
+    cache = Cache(folder)
+    for i in range(200):
+        cache.put(f"{name}/{i}", ITEMS, [YES, NO])
+
+
+def test_several_processes_write_one_file_and_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write, args=(tmp_path, k)) for k in range(3)]
+    for w in writers:
+        w.start()
+    for w in writers:
+        w.join()
+    lines = Appended(tmp_path / "answers.jsonl")
+    assert len({record["key"] for record in lines.news()}) == 600 and lines.damaged == 0
+
+
+def test_threads_of_one_cache_do_not_tear_lines(tmp_path):
+    cache = Cache(tmp_path)
+    threads = [
+        threading.Thread(target=lambda k=k: [cache.put(f"{k}/{i}", ITEMS, [YES, NO]) for i in range(50)])
+        for k in range(4)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(Appended(tmp_path / "answers.jsonl").news()) == 200
+
+
+def test_a_full_disk_costs_no_verdict(tmp_path):
+    (tmp_path / "answers.jsonl").symlink_to("/dev/full")
+    with serving(says(FINE)) as server:
+        judge, [verdicts] = judge_turns(options(server.url, cache=str(tmp_path)))
+    assert [v.answer.value for v in verdicts] == ["yes", "no"] and judge.unkept == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentUnready, match="judge.cache needs a folder"):
+        judge_turns(options("http://127.0.0.1:9", cache=str(tmp_path / "file")))

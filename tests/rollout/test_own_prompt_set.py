@@ -1,0 +1,80 @@
+"""A prompt set of one's own: a folder beside those that come with the project, named in params.yaml."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from envace.errors import ParamsError
+from envace.params import parse
+from envace.rollout import prompts
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A folder of sets that may be changed."""
+    folder = tmp_path / "prompts"
+    shutil.copytree(prompts.ROOT, folder)
+    shutil.copytree(folder / "full", folder / "mine")
+    monkeypatch.setattr(prompts, "ROOT", folder)
+    prompts.load_prompt_set.cache_clear()
+    yield folder
+    prompts.load_prompt_set.cache_clear()
+
+
+def named(name):
+    return parse({"rollout": {"prompt_set": name}}).rollout.prompt_set
+
+
+def test_a_folder_beside_the_others_is_a_set(root):
+    assert [named(name) for name in ("compact", "full", "mine")] == ["compact", "full", "mine"]
+
+
+@pytest.mark.parametrize("name", ["compat", "", "..", "/tmp", "envace/prompts/full", "mine/../full"])
+def test_what_is_no_folder_there_is_refused_with_those_that_are(name, root):
+    with pytest.raises(
+        ParamsError, match="rollout.prompt_set is .* a folder of envace/prompts: compact, full, mine"
+    ):
+        named(name)
+
+
+def test_a_misspelt_name_gets_the_nearest(root):
+    with pytest.raises(ParamsError, match="did you mean compact?"):
+        named("compat")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("memory.txt", None, "memory.txt is missing"),
+        ("section_call.txt", "no place to fill in", r"must hold \$body once"),
+        ("section_mood.txt", "$body", "is no section"),
+        ("settings.txt", "history: some", "history is 'some'"),
+    ],
+)
+def test_a_set_that_cannot_be_used_is_refused_before_anything_runs(file, text, words, root):
+    path = root / "mine" / file
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(ParamsError, match=f"rollout.prompt_set: prompt set 'mine': .*{words}"):
+        named("mine")
+
+
+def test_every_stage_that_plays_depends_on_the_prompt_sets():
+    stages = yaml.safe_load((PROJECT / "dvc.yaml").read_text())["stages"]
+    deps = {name: stage.get("do", stage)["deps"] for name, stage in stages.items()}
+    playing = {name: found for name, found in deps.items() if "envace/rollout" in found}
+    assert {"policy", "train", "evaluate", "tts", "fidelity"} <= set(playing)
+    assert [name for name, found in playing.items() if "envace/prompts" not in found] == []
+
+
+def test_what_a_run_remembers_follows_the_text_of_the_set(root):
+    from envace.track.lineage import prompt_set_hash
+
+    before = prompt_set_hash("mine")
+    assert before == prompt_set_hash("full")  # a copy
+    (root / "mine/act.txt").write_text("Be brief.")
+    prompts.load_prompt_set.cache_clear()
+    assert prompt_set_hash("mine") != before
