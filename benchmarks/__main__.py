@@ -1,7 +1,7 @@
 """`python -m benchmarks`: all of them, one after another, each in a process of its own.
 
-Flows in: names (all where none is given) and a folder. Flows out: what each prints, `<name>.json` in the folder, and
-`summary.json` with how each ended.
+Flows in: names (all where none is given) and a folder. Flows out: what each prints, `<name>.json` in the folder,
+`summary.json` with how each ended and which bars were reached, and `summary.md`, a table of all ratios.
 Invariant: a benchmark whose peer is not installed is skipped with its reason; one that fails fails the command, after
 the others have run.
 """
@@ -9,7 +9,6 @@ the others have run.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks import bars
+from benchmarks.table import write_json
 from envace.errors import EnvironmentUnready, StageFailed, boundary
 
 # name -> arguments of a quick look
@@ -32,6 +33,7 @@ ALL: dict[str, tuple[str, ...]] = {
     "staging": ("--rows", "120", "--rounds", "2"),
     "sampling": ("--groups", "2", "--members", "2", "--rounds", "1"),
 }
+PACKAGES = ("verl", "torch", "transformers", "tokenizers", "numpy", "httpx", "openai", "aiohttp", "dashscope")
 UNREADY = EnvironmentUnready.exit_code
 
 
@@ -67,10 +69,23 @@ def run_all(names: Sequence[str], quick: bool, out: Path) -> list[Ran]:
         if ran[-1].outcome != "ok":
             print(f"{ran[-1].outcome}: {ran[-1].detail}", flush=True)
     print("\n" + "\n".join(f"{r.name:12} {r.outcome:8} {r.seconds:7.1f} s  {r.detail}" for r in ran))
-    (out / "summary.json").write_text(json.dumps([asdict(r) for r in ran], indent=2) + "\n", encoding="utf-8")
+    summarise(ran, out)
     if failed := [r.name for r in ran if r.outcome == "failed"]:
         raise StageFailed(f"{', '.join(failed)} failed; what they said stands above")
     return ran
+
+
+def summarise(ran: Sequence[Ran], out: Path) -> None:
+    """All ratios of this run, with what made them, as JSON and as a table."""
+    found = bars.measured(out, {r.name: r.outcome == "ok" for r in ran})
+    whole = {
+        "ran": [asdict(r) for r in ran], "bars": [asdict(f) for f in found if f.bar is not None],
+        "beside": [asdict(f) for f in found if f.bar is None and f.ratio is not None],
+    }  # fmt: skip
+    versions = write_json(out / "summary.json", whole, PACKAGES, {})
+    made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    (out / "summary.md").write_text(f"{bars.table(found)}\n\n{made_by}.\n", encoding="utf-8")
+    print("\n" + (out / "summary.md").read_text(encoding="utf-8"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -79,11 +94,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     cli.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all where none is given")
     cli.add_argument("--quick", action="store_true", help="tiny sizes: that they run, not what they find")
     cli.add_argument("--out", type=Path, default=Path(".state/benchmarks"), help="folder for the numbers")
+    cli.add_argument("--page", type=Path, help="put the table into this document, as docs/speed.md has it")
     args = cli.parse_args(argv)
     if unknown := [name for name in args.names if name not in ALL]:
         cli.error(f"no benchmark is called {unknown[0]}; there are {', '.join(ALL)}")
     with boundary("benchmarks"):
         run_all(args.names or list(ALL), args.quick, args.out)
+        if args.page:
+            bars.into(args.page, (args.out / "summary.md").read_text(encoding="utf-8").strip())
 
 
 if __name__ == "__main__":

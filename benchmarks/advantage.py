@@ -13,17 +13,15 @@ Ours takes text ids (as the trainer has them) and, as `ids ready`, integer ids.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.table import alternate, quartiles, times, write_json
 from envace.errors import EnvironmentUnready, boundary
 from envace.learn.advantage import role_advantages
 
@@ -103,14 +101,8 @@ def check_equal(entries: dict[str, Callable[[], Any]]) -> float:
 
 
 def measure(entries: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """CPU milliseconds of each round; even rounds run forwards, odd ones backwards."""
-    spent: dict[str, list[float]] = {name: [] for name in entries}
-    for k in range(rounds):
-        for name in list(entries) if k % 2 == 0 else list(entries)[::-1]:
-            began = time.process_time()
-            entries[name]()
-            spent[name].append((time.process_time() - began) * 1e3)
-    return spent
+    """CPU milliseconds of each round."""
+    return {name: [1e3 * s for s in spent] for name, spent in alternate(entries, rounds).items()}
 
 
 def report(
@@ -121,10 +113,10 @@ def report(
     median = {name: statistics.median(values) for name, values in spent.items()}
     print(f"\n{what}: {rows} rows x {tokens} tokens, {rounds} rounds, largest difference {worst:.1e}")
     for name, values in spent.items():
-        low, _, high = statistics.quantiles(values, n=4)
-        times = median[VERL_LOOP] / median[name] if median[name] else float("inf")
+        low, high = quartiles(values)
+        less = median[VERL_LOOP] / median[name] if median[name] else float("inf")
         print(
-            f"  {name:20} {median[name]:9.3f} ms  (quartiles {low:.3f} to {high:.3f})  {times:7.1f}x verl's loop"
+            f"  {name:20} {median[name]:9.3f} ms  (quartiles {low:.3f} to {high:.3f})  {less:7.1f}x less than verl's loop"
         )
     return {
         "what": what,
@@ -133,6 +125,8 @@ def report(
         "rounds": rounds,
         "difference": worst,
         "median_ms": median,
+        "times": times(median, OURS),
+        "times_ids_ready": times(median, OURS_READY),
     }
 
 
@@ -147,7 +141,6 @@ def main() -> None:
     with boundary("benchmarks.advantage"):
         try:
             import torch
-            import verl
             from verl.trainer.ppo import core_algos as core
         except ImportError as e:
             raise EnvironmentUnready(f"the peer is not installed: {e}") from None
@@ -159,11 +152,7 @@ def main() -> None:
             entries = token_entries(batch, core, torch, args.tokens)
             found.append(report("tokens", rows, args.tokens, entries, args.rounds))
         if args.out:
-            versions = {"verl": verl.__version__, "torch": torch.__version__, "numpy": np.__version__}
-            versions |= {"python": platform.python_version(), "machine": platform.machine()}
-            args.out.write_text(
-                json.dumps({"results": found, "versions": versions}, indent=2) + "\n", encoding="utf-8"
-            )
+            write_json(args.out, {"results": found}, ("verl", "torch", "numpy"), {})
 
 
 if __name__ == "__main__":

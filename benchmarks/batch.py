@@ -12,7 +12,6 @@ one thread, CPU seconds of this process.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import episodes
-from benchmarks.table import alternate, write_json
+from benchmarks.table import alternate, times, write_json
 from envace.errors import EnvironmentUnready, boundary
 from envace.learn.advantage import advantages
 from envace.learn.rows import rows_from_episode
@@ -108,7 +107,10 @@ def compare(n: int, turns: tuple[int, int], budget: int, rounds: int) -> dict[st
             f"  {name:14} {median[name]:9.1f} ms CPU a batch [{1e3 * min(values):.1f}, {1e3 * max(values):.1f}]"
             f"  {median[PEER] / median[name]:5.2f}x {PEER}"
         )
-    return {"episodes": n, "generations": generations, "rounds": rounds, "difference": worst, "cpu_s": spent}
+    return {
+        "episodes": n, "generations": generations, "rounds": rounds, "difference": worst, "cpu_s": spent,
+        "median_ms": median, "times": times(median, OURS),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -123,8 +125,7 @@ def main() -> None:
     with boundary("benchmarks.batch"):
         found = [compare(n, tuple(args.turns), args.budget, args.rounds) for n in args.episodes]
         if args.out:
-            about = {"machine": platform.machine()}
-            write_json(args.out, {"results": found}, ("verl", "torch", "numpy"), about)
+            write_json(args.out, {"results": found}, ("verl", "torch", "numpy"), {})
 
 
 if __name__ == "__main__":

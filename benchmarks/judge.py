@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
-import multiprocessing
-import platform
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.loopback import server
+from benchmarks.table import times, write_json
 from envace.errors import boundary
 from envace.judge.asking import chat_body
 from envace.judge.bill import Bill
@@ -34,6 +33,7 @@ from envace.judge.verdicts import read_reply
 from envace.params import JudgeParams
 from envace.types import Item, Message, Task, ToolCall
 
+HTTPX, OPENAI, OURS, WHOLE = "httpx", "openai", "envace client", "envace judge"
 PROMPT_BYTES = 12_000
 ITEMS = tuple(
     Item(
@@ -46,17 +46,6 @@ ITEMS = tuple(
     for i in range(5)
 )
 ANSWER = json.dumps({item.id: {"why": "The call is there.", "answer": True} for item in ITEMS})
-USAGE = {"prompt_tokens": 3000, "completion_tokens": 90, "total_tokens": 3090}
-CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}
-REPLY = {
-    "id": "c",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [CHOICE],
-    "usage": USAGE,
-}
-Call = Callable[[], Awaitable[str]]
 
 
 def _dialogue() -> tuple[Message, ...]:
@@ -75,51 +64,12 @@ MESSAGES = _dialogue()
 TASK = Task(id="b", prefix=MESSAGES[:1], tools=(), checklist=(ITEMS,), source="benchmark")
 
 
-def _serve(pipe: Any) -> None:
-    """The server's process: reads each request whole, answers at once, keeps connections."""
-    reply = json.dumps(REPLY).encode()
-    head = (
-        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(reply)}\r\n\r\n".encode()
-    )
-
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
-                length = next(line for line in lines if line.startswith(b"content-length:"))
-                await reader.readexactly(int(length.partition(b":")[2]))
-                writer.write(head + reply)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()  # the client is done
-
-    async def run() -> None:
-        server = await asyncio.start_server(one, "127.0.0.1", 0, backlog=1024)
-        pipe.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(run())
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """Its address."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}/v1"
-    finally:
-        process.terminate()
-        process.join()
-
-
 def clients(url: str, in_flight: int) -> dict[str, Callable[[], Any]]:
     """Name -> async context manager that gives the call to time."""
     from contextlib import asynccontextmanager
 
     options = read_options(
-        JudgeParams(kind="llm", base_url=url, model="m", concurrency=in_flight, timeout_s=120.0)
+        JudgeParams(kind="llm", base_url=url, model="m", concurrency=in_flight, timeout_s=120.0, audit=0.0)
     )
     body = json.loads(chat_body(options, ITEMS, 0, MESSAGES))
 
@@ -168,9 +118,9 @@ def clients(url: str, in_flight: int) -> dict[str, Callable[[], Any]]:
         yield call
         await judge.aclose()
 
-    found = {"httpx": plain_httpx, "openai": openai, "envace client": client, "envace judge": whole}
-    if importlib.util.find_spec("openai") is None:
-        del found["openai"]
+    found = {HTTPX: plain_httpx, OPENAI: openai, OURS: client, WHOLE: whole}
+    if find_spec("openai") is None:
+        del found[OPENAI]
     return found
 
 
@@ -195,46 +145,52 @@ async def check(make: Callable[[], Any]) -> None:
             raise AssertionError("a client reads another answer than the others")
 
 
-def measure(url: str, calls: int, in_flight: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+def measure(url: str, calls: int, in_flight: int, rounds: int) -> dict[str, Any]:
     entries = clients(url, in_flight)
-    found: dict[str, dict[str, list[float]]] = {name: {"cpu_ms": [], "calls_s": []} for name in entries}
+    cpu_ms: dict[str, list[float]] = {name: [] for name in entries}
+    calls_s: dict[str, list[float]] = {name: [] for name in entries}
     for make in entries.values():
         asyncio.run(check(make))
     for k in range(rounds):
         for name in list(entries)[:: 1 if k % 2 == 0 else -1]:
             cpu, rate = asyncio.run(timed(entries[name], calls, in_flight))
-            found[name]["cpu_ms"].append(cpu)
-            found[name]["calls_s"].append(rate)
-    return found
+            cpu_ms[name].append(cpu)
+            calls_s[name].append(rate)
+    median = {name: statistics.median(values) for name, values in cpu_ms.items()}
+    return {
+        "in_flight": in_flight, "calls": calls, "rounds": rounds, "cpu_ms": cpu_ms, "calls_s": calls_s,
+        "median_ms": median, "times": times(median, OURS), "times_whole": times(median, WHOLE),
+    }  # fmt: skip
 
 
-def show(in_flight: int, found: dict[str, dict[str, list[float]]]) -> None:
-    base = statistics.median(found["httpx"]["cpu_ms"])
-    print(f"{in_flight} in flight")
-    for name, of in found.items():
-        cpu, rate = statistics.median(of["cpu_ms"]), statistics.median(of["calls_s"])
-        spread = f"[{min(of['cpu_ms']):.2f}, {max(of['cpu_ms']):.2f}]"
+def show(found: dict[str, Any]) -> None:
+    median = found["median_ms"]
+    print(f"{found['in_flight']} in flight")
+    for name, cpu in found["cpu_ms"].items():
+        spread, rate = f"[{min(cpu):.2f}, {max(cpu):.2f}]", statistics.median(found["calls_s"][name])
         print(
-            f"  {name:14} {cpu:6.2f} ms CPU a call {spread:14} {cpu / base:5.2f}x {rate:7.0f} calls a second"
+            f"  {name:14} {median[name]:6.2f} ms CPU a call {spread:14} {median[name] / median[HTTPX]:5.2f}x"
+            f" {rate:7.0f} calls a second"
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--calls", type=int, default=600)
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[16, 256])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    with boundary("benchmarks.judge"), server() as url:
-        results = {}
+    """Compare the CPU of judge calls with that of httpx and of the openai client."""
+    cli = argparse.ArgumentParser(prog="python -m benchmarks.judge", description=main.__doc__)
+    cli.add_argument("--calls", type=int, default=600)
+    cli.add_argument("--in-flight", type=int, nargs="+", default=[16, 256])
+    cli.add_argument("--rounds", type=int, default=3)
+    cli.add_argument("--out", type=Path, help="write the numbers as JSON")
+    args = cli.parse_args()
+    with boundary("benchmarks.judge"), server(ANSWER) as url:
+        if find_spec("openai") is None:
+            print("skipped the openai client: it is not installed (the extra peers brings it)")
+        results = []
         for in_flight in args.in_flight:
-            results[str(in_flight)] = measure(url, args.calls, in_flight, args.rounds)
-            show(in_flight, results[str(in_flight)])
+            results.append(measure(url, args.calls, in_flight, args.rounds))
+            show(results[-1])
         if args.out:
-            versions = {"python": platform.python_version(), "machine": platform.machine()}
-            text = json.dumps({"in_flight": results, "calls": args.calls, "versions": versions}, indent=2)
-            args.out.write_text(text + "\n", encoding="utf-8")
+            write_json(args.out, {"results": results}, ("httpx", "openai", "aiohttp"), {})
 
 
 if __name__ == "__main__":

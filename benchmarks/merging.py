@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import platform
 import statistics
 import sys
 from array import array
@@ -74,7 +73,7 @@ def compare(turns: int, n: int, head: int, act: int, result: int, rounds: int) -
     print(f"  merged reads {times['act']:.1f}x fewer ACT tokens")
     return {
         "turns": turns, "episodes": n, "head": head, "act": act, "result": result, "tokens_an_episode": read,
-        "times_fewer": times, "cpu_s": spent,
+        "act_tokens": {name: of["act"] for name, of in read.items()}, "times_fewer": times, "cpu_s": spent,
     }  # fmt: skip
 
 
@@ -92,7 +91,7 @@ def main() -> None:
     with boundary("benchmarks.merging"):
         found = [compare(t, args.episodes, args.head, args.act, args.result, args.rounds) for t in args.turns]
         if args.out:
-            write_json(args.out, {"results": found}, (), {"machine": platform.machine()})
+            write_json(args.out, {"results": found}, (), {})
 
 
 if __name__ == "__main__":

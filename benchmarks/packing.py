@@ -14,7 +14,6 @@ padded tokens of the largest one as a share of the budget.
 from __future__ import annotations
 
 import argparse
-import platform
 import random
 import statistics
 import sys
@@ -22,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import alternate, write_json
+from benchmarks.table import alternate, times, write_json
 from envace.errors import EnvironmentUnready, boundary
 
 PADDED, PEER, OURS = "pad to longest", "verl balanced", "envace"
@@ -75,12 +74,13 @@ def compare(n: int, mean: int, most: int, budget: int, rounds: int) -> dict[str,
         name: [len(part) * max(found) if name == PADDED else cost(found, part) for part in made]
         for name, made in parts.items()
     }
+    median = {name: 1e3 * statistics.median(seconds) for name, seconds in spent.items()}
     useful = {name: sum(found) / sum(tokens) for name, tokens in computed.items()}
     print(
         f"\n{n} rows, {sum(found) / n:.0f} tokens on average, longest {max(found)}, budget {budget}, {rounds} rounds"
     )
     for name, made in parts.items():
-        ms, largest = 1e3 * statistics.median(spent[name]), max(computed[name]) / budget
+        ms, largest = median[name], max(computed[name]) / budget
         print(
             f"  {name:16} {useful[name]:7.1%} useful, {len(made):5} steps, the largest {largest:5.2f} of the budget,"
             f" {ms:8.2f} ms CPU"
@@ -88,7 +88,9 @@ def compare(n: int, mean: int, most: int, budget: int, rounds: int) -> dict[str,
     return {
         "rows": n, "mean": mean, "budget": budget, "rounds": rounds, "useful": useful,
         "steps": {name: len(made) for name, made in parts.items()}, "cpu_s": spent,
-        "largest": {name: max(tokens) / budget for name, tokens in computed.items()},
+        "largest": {name: max(tokens) / budget for name, tokens in computed.items()}, "median_ms": median,
+        "times": times(median, OURS),
+        "computed": {name: sum(tokens) for name, tokens in computed.items()},
     }  # fmt: skip
 
 
@@ -105,7 +107,7 @@ def main() -> None:
     with boundary("benchmarks.packing"):
         found = [compare(n, args.mean, args.most, b, args.rounds) for n in args.rows for b in args.budget]
         if args.out:
-            write_json(args.out, {"results": found}, ("verl",), {"machine": platform.machine()})
+            write_json(args.out, {"results": found}, ("verl",), {})
 
 
 if __name__ == "__main__":

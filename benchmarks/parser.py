@@ -6,7 +6,7 @@ round; one thread, CPU seconds of this process.
 
 Messages are such that both parsers understand them: blocks of one object each with `name` and `arguments`, none inside
 a thought. Two quantities, because verl's parser takes token ids and hands decoding to a thread:
-  ids   token ids -> calls, with the tokenizer of the start policy: what an agent loop pays.
+  ids   token ids -> calls, with Qwen3's tokenizer where it is at hand: what an agent loop pays.
   text  the same from decoded text; verl has no such entry, so its tokenizer is replaced by one that knows the text.
 The cases show where the two differ when a message is not so plain: in which verl's parser finds other calls than the
 table says. That it drops a broken call, where ours names a reason to ACT, does not count as a difference.
@@ -18,18 +18,17 @@ import argparse
 import asyncio
 import json
 import logging
-import platform
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import qwen3
+from benchmarks.table import alternate, quartiles, times, write_json
 from envace.chat.calls import parse_assistant, render_calls
 from envace.errors import EnvironmentUnready, boundary
-from envace.policy.warmstart import BUNDLED
 from envace.types import ToolCall
 
 PEER, OURS = "verl hermes", "envace"
@@ -91,14 +90,8 @@ def check_equal(entries: dict[str, Callable[[], list[Calls]]]) -> int:
 
 
 def measure(entries: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """CPU milliseconds of each round; even rounds run forwards, odd ones backwards."""
-    spent: dict[str, list[float]] = {name: [] for name in entries}
-    for k in range(rounds):
-        for name in list(entries) if k % 2 == 0 else list(entries)[::-1]:
-            began = time.process_time()
-            entries[name]()
-            spent[name].append((time.process_time() - began) * 1e3)
-    return spent
+    """CPU milliseconds of each round."""
+    return {name: [1e3 * s for s in spent] for name, spent in alternate(entries, rounds).items()}
 
 
 def report(what: str, messages: int, entries: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
@@ -108,10 +101,10 @@ def report(what: str, messages: int, entries: dict[str, Callable[[], Any]], roun
     median = {name: statistics.median(values) for name, values in each.items()}
     print(f"\n{what}: {messages} messages, {calls} calls, {rounds} rounds; CPU microseconds a message")
     for name, values in each.items():
-        low, _, high = statistics.quantiles(values, n=4)
-        times = median[PEER] / median[name]
+        low, high = quartiles(values)
+        less = median[PEER] / median[name]
         print(
-            f"  {name:14} {median[name]:9.1f} us  (quartiles {low:.1f} to {high:.1f})  {times:5.2f}x {PEER}"
+            f"  {name:14} {median[name]:9.1f} us  (quartiles {low:.1f} to {high:.1f})  {less:5.2f}x less than {PEER}"
         )
     return {
         "what": what,
@@ -120,6 +113,7 @@ def report(what: str, messages: int, entries: dict[str, Callable[[], Any]], roun
         "rounds": rounds,
         "median_us": median,
         "us": each,
+        "times": times(median, OURS),
     }
 
 
@@ -150,13 +144,11 @@ def main() -> None:
     args = cli.parse_args()
     with boundary("benchmarks.parser"):
         try:
-            import transformers
-            import verl
             from verl.experimental.agent_loop import tool_parser
         except ImportError as e:
             raise EnvironmentUnready(f"the peer is not installed: {e}") from None
         tool_parser.logger.setLevel(logging.CRITICAL)  # it logs every call it cannot read
-        tokenizer = transformers.AutoTokenizer.from_pretrained(BUNDLED)
+        tokenizer, name = qwen3.open_tokenizer()
         by_ids, by_text = (tool_parser.ToolParser.get_tool_parser("hermes", t) for t in (tokenizer, Known()))
         found = []
         for words in args.words:
@@ -168,12 +160,8 @@ def main() -> None:
             found.append(report(f"text, {words} words", len(texts), entries, args.rounds))
         cases = agreement(by_text)
         if args.out:
-            versions = {"verl": verl.__version__, "transformers": transformers.__version__}
-            versions |= {"python": platform.python_version(), "machine": platform.machine()}
-            args.out.write_text(
-                json.dumps({"results": found, "agreement": cases, "versions": versions}, indent=2) + "\n",
-                encoding="utf-8",
-            )
+            about = {"tokenizer": name}
+            write_json(args.out, {"results": found, "agreement": cases}, ("verl", "transformers"), about)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The same rules as a plain loop: json, pydantic models, and a function for the rest.
 
 Flows in: lines of a .jsonl file of finished rows. Flows out: the reason each is left out for, or its row to store.
-Invariant: on generated rows (benchmarks/rows.py) the verdicts are those of `envace.data`; written to be read, with
-the libraries' own speed and nothing clever, but for an optional memory of tool schemas already judged.
+Invariant: on generated rows (benchmarks/rows.py, `spoil.SETTINGS`) the verdicts are those of `envace.data`; written to
+be read, with the libraries' own speed and nothing clever, but for an optional memory of tools already judged.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
+from pydantic import ValidationError
 
+from benchmarks.plain_models import Extra, Item, Message, Row, StrictTool
 from envace.data.store import SCHEMA
 from envace.judge.rule_check import RuleError, check_rule
 
@@ -34,67 +35,6 @@ TYPES = {
 }
 
 
-class Function(BaseModel):
-    name: str
-    arguments: str
-
-
-class Call(BaseModel):
-    id: str
-    function: Function
-
-
-class Message(BaseModel):
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str
-    tool_calls: list[Call] | None = None
-
-
-Focus = Literal["assistant.tool_calls", "assistant.content.thinking", "assistant.content.user_visible_reply", "tool.content"]  # fmt: skip
-
-
-class Evidence(BaseModel):
-    turn: NonNegativeInt
-    step: NonNegativeInt
-    source: Focus | Literal["user.content"] = Field(alias="from")
-    snippet: str
-
-
-class ItemExtra(BaseModel):
-    rule: str | None = None
-
-
-class Item(BaseModel):
-    id: str
-    evidence: list[Evidence]
-    focus_on: Focus
-    question: str
-    pass_condition: str
-    failure_examples: list[str]
-    required_for_next_turn: bool
-    dependence: list[str]
-    weight: float = Field(ge=0, le=1)
-    extra_info: ItemExtra | None = None
-
-
-class Interaction(BaseModel):
-    checklist_list: list[list[list[Item]]]
-
-
-class Extra(BaseModel):
-    messages: list[Message]
-    tools: str
-    interaction_kwargs: Interaction
-    world: str | None = None
-
-
-class Row(BaseModel):
-    uuid: str
-    messages: list[Message]
-    data_source: str
-    extra_info: Extra
-
-
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -106,12 +46,21 @@ def loads(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique, parse_constant=int)  # int refuses NaN and Infinity
 
 
-def is_schema(text: str) -> bool:
+def tool_fault(text: str) -> str:
+    """The reason against a tool, or an empty one."""
+    tool = json.loads(text)
+    parameters = tool["function"]["parameters"]
     try:
-        jsonschema.Draft202012Validator.check_schema(json.loads(text))
+        jsonschema.Draft202012Validator.check_schema(parameters)
     except jsonschema.SchemaError:
-        return False
-    return True
+        return "bad_tools"
+    if parameters.get("type", "object") != "object":
+        return "bad_tools"
+    try:
+        StrictTool.model_validate(tool)
+    except ValidationError:
+        return "loose_tool"
+    return ""
 
 
 class Plain:
@@ -119,7 +68,7 @@ class Plain:
 
     def __init__(self, limit: int, remember: bool):
         self.limit = limit
-        self.is_schema: Callable[[str], bool] = lru_cache(4096)(is_schema) if remember else is_schema
+        self.tool_fault: Callable[[str], str] = lru_cache(4096)(tool_fault) if remember else tool_fault
 
     def judge(self, line: str) -> tuple[str, Row | None]:
         """The reason against a line, or an empty one and the row."""
@@ -161,10 +110,8 @@ class Plain:
         )  # fmt: skip
 
     def tools(self, tools: list[Any]) -> str:
-        if any(t["function"]["parameters"]["type"] != "object" for t in tools):
-            return "bad_tools"
-        if not all(self.is_schema(json.dumps(t["function"]["parameters"])) for t in tools):
-            return "bad_tools"
+        if reason := next(filter(None, (self.tool_fault(json.dumps(t)) for t in tools)), ""):
+            return reason
         names = [t["function"]["name"] for t in tools]
         return "duplicate_tool" if len(set(names)) < len(names) else ""
 
@@ -220,6 +167,8 @@ class Plain:
         tags = re.findall("</?think>", m.content)
         if tags and (m.role != "assistant" or tags != ["<think>", "</think>"] or not m.content.lstrip().startswith("<think>")):  # fmt: skip
             return "bad_thinking"
+        if m.role == "assistant" and not tags:
+            return "no_thinking"
         visible = m.content.rpartition("</think>")[2] if m.role == "assistant" else m.content
         return "" if visible.strip() or m.tool_calls else "empty_content"
 
@@ -275,7 +224,12 @@ def verdicts(lines: Iterable[str], plain: Plain) -> Iterator[tuple[str, Row | No
         reason, row = plain.judge(line)
         if not reason and row is not None:
             content = hash((row.extra_info.tools, row.extra_info.model_dump_json(include={"messages"})))
-            reason = "duplicate_id" if row.uuid in ids else "duplicate_content" if content in contents else ""
+            one_turn = sum(m.role == "user" for m in row.extra_info.messages) == 1
+            reason = (
+                "duplicate_id" if row.uuid in ids
+                else "duplicate_content" if content in contents
+                else "not_selected" if one_turn else ""
+            )  # fmt: skip
             ids.add(row.uuid)
             contents.add(content)
         yield reason, row

@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from typing import Any
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from benchmarks import qwen3
+from benchmarks.table import alternate, quartiles, times, write_json
 from envace.chat.calls import render_calls
 from envace.chat.renderer import HFRenderer, as_dicts
 from envace.chat.tokens import TokenLog
@@ -119,14 +118,8 @@ def check_equal(found: dict[str, Callable[[], Prompts]]) -> tuple[int, int]:
 
 
 def measure(found: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """CPU milliseconds of each round; even rounds run forwards, odd ones backwards."""
-    spent: dict[str, list[float]] = {name: [] for name in found}
-    for k in range(rounds):
-        for name in list(found) if k % 2 == 0 else list(found)[::-1]:
-            began = time.process_time()
-            found[name]()
-            spent[name].append((time.process_time() - began) * 1e3)
-    return spent
+    """CPU milliseconds of each round."""
+    return {name: [1e3 * s for s in spent] for name, spent in alternate(found, rounds).items()}
 
 
 def report(turns: int, found: dict[str, Callable[[], Prompts]], rounds: int) -> dict[str, Any]:
@@ -137,25 +130,15 @@ def report(turns: int, found: dict[str, Callable[[], Prompts]], rounds: int) -> 
         f"\n{turns} tool turns, last prompt {last} ids, all prompts {total} ids, {rounds} rounds, ids equal"
     )
     for name, values in spent.items():
-        low, _, high = statistics.quantiles(values, n=4)
-        times = median[AGAIN] / median[name] if median[name] else float("inf")
+        low, high = quartiles(values)
+        less = median[AGAIN] / median[name] if median[name] else float("inf")
         print(
-            f"  {name:25} {median[name]:9.2f} ms  (quartiles {low:.2f} to {high:.2f})  {times:6.1f}x rendering anew"
+            f"  {name:25} {median[name]:9.2f} ms  (quartiles {low:.2f} to {high:.2f})  {less:6.1f}x less than anew"
         )
-    return {"turns": turns, "last": last, "total": total, "rounds": rounds, "median_ms": median}
-
-
-def open_tokenizer(vocabulary: Path | None, template: Path | None) -> tuple[Any, str]:
-    """Qwen3's where both files are known, else the bundled one."""
-    if vocabulary and template:
-        return qwen3.qwen3_tokenizer(vocabulary, template), "Qwen3"
-    from transformers import AutoTokenizer
-
-    from envace.policy.warmstart import BUNDLED
-
-    bundled = AutoTokenizer.from_pretrained(BUNDLED)
-    bundled.model_max_length = 1_000_000
-    return bundled, "bundled"
+    return {
+        "turns": turns, "last": last, "total": total, "rounds": rounds, "median_ms": median,
+        "times": times(median, OURS),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -164,17 +147,18 @@ def main() -> None:
     cli.add_argument("--turns", type=int, nargs="+", default=[8, 30])
     cli.add_argument("--tools", type=int, default=10)
     cli.add_argument("--rounds", type=int, default=11)
-    cli.add_argument("--vocabulary", type=Path, default=qwen3.vocabulary_file(), help="qwen.tiktoken")
-    cli.add_argument("--template", type=Path, default=qwen3.template_file(), help="qwen3.jinja")
+    cli.add_argument(
+        "--vocabulary", type=Path, help="qwen.tiktoken, where the package dashscope is not installed"
+    )
+    cli.add_argument("--template", type=Path, default=qwen3.TEMPLATE, help="Qwen3's chat template")
     cli.add_argument("--out", type=Path, help="write the numbers as JSON")
     args = cli.parse_args()
     with boundary("benchmarks.prompts"):
         try:
-            import verl
             from verl.utils.tokenizer.continuous_token import QwenContinuousTokenBuilder
         except ImportError as e:
             raise EnvironmentUnready(f"the peer is not installed: {e}") from None
-        tokenizer, name = open_tokenizer(args.vocabulary, args.template)
+        tokenizer, name = qwen3.open_tokenizer(args.vocabulary, args.template)
         renderer = HFRenderer(tokenizer, enable_thinking=True)
         peer = QwenContinuousTokenBuilder(tokenizer, chat_template_kwargs={"enable_thinking": True})
         print(f"tokenizer: {name}, {len(tokenizer)} tokens")
@@ -184,18 +168,8 @@ def main() -> None:
             tools, chat = make_tools(args.tools, rng), make_chat(turns, rng)
             results.append(report(turns, entries(renderer, chat, tools, peer), args.rounds))
         if args.out:
-            import tokenizers
-            import transformers
-
-            versions = {m.__name__: m.__version__ for m in (verl, tokenizers, transformers)}
-            versions |= {
-                "python": platform.python_version(),
-                "machine": platform.machine(),
-                "tokenizer": name,
-            }
-            args.out.write_text(
-                json.dumps({"results": results, "versions": versions}, indent=2) + "\n", encoding="utf-8"
-            )
+            packages = ("verl", "tokenizers", "transformers")
+            write_json(args.out, {"results": results}, packages, {"tokenizer": name})
 
 
 if __name__ == "__main__":

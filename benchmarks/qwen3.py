@@ -1,7 +1,7 @@
-"""Qwen3's vocabulary and chat template from files that Python packages carry.
+"""Qwen3's own tokenizer, out of files that are at hand without a download.
 
-Flows in: `qwen.tiktoken` (package dashscope) and `qwen3.jinja` (package trl), installed or given as paths. Flows out: a
-fast tokenizer.
+Flows in: `qwen.tiktoken`, which the package dashscope carries, and Qwen3's chat template, which the tests keep; or other
+paths. Flows out: a fast tokenizer.
 Invariant: ids are Qwen3's own: ranks are the ids of ordinary tokens, special tokens begin at 151643.
 """
 
@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+TEMPLATE = Path(__file__).parents[1] / "tests/chat/qwen3.jinja"
 FIRST_SPECIAL = 151643
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
@@ -36,17 +37,18 @@ def vocabulary_file() -> Path | None:
     return packaged("dashscope", "resources/qwen.tiktoken")
 
 
-def template_file() -> Path | None:
-    return packaged("trl", "chat_templates/qwen3.jinja")
+def read_ranks(vocabulary: Path) -> dict[bytes, int]:
+    """Ordinary tokens and their ids."""
+    lines = (line.split() for line in vocabulary.read_bytes().splitlines() if line)
+    return {base64.b64decode(token): int(rank) for token, rank in lines}
 
 
-def qwen3_tokenizer(vocabulary: Path, template: Path) -> Any:
+def qwen3_tokenizer(vocabulary: Path, template: Path = TEMPLATE) -> Any:
     """A `PreTrainedTokenizerFast` with Qwen3's ids (some seconds)."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    lines = (line.split() for line in vocabulary.read_bytes().splitlines() if line)
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
+    ranks = read_ranks(vocabulary)
     shown = _shown_bytes()
     names = {token: "".join(shown[b] for b in token) for token in ranks}
     merges = [(names[a], names[b]) for token in ranks if len(token) > 1 for a, b in [_parts(ranks, token)]]
@@ -66,6 +68,19 @@ def qwen3_tokenizer(vocabulary: Path, template: Path) -> Any:
     )
     tokenizer.chat_template = template.read_text(encoding="utf-8")
     return tokenizer
+
+
+def open_tokenizer(vocabulary: Path | None = None, template: Path = TEMPLATE) -> tuple[Any, str]:
+    """Qwen3's where its vocabulary is at hand, else the bundled one; and which it is."""
+    if vocabulary := vocabulary or vocabulary_file():
+        return qwen3_tokenizer(vocabulary, template), "Qwen3"
+    from transformers import AutoTokenizer
+
+    from envace.policy.warmstart import BUNDLED
+
+    bundled = AutoTokenizer.from_pretrained(BUNDLED)
+    bundled.model_max_length = 1_000_000
+    return bundled, "bundled"
 
 
 def _parts(ranks: dict[bytes, int], token: bytes) -> tuple[bytes, bytes]:

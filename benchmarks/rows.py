@@ -1,7 +1,8 @@
 """Rows to stage, made from a seed: foreign dialogues of the CM2 kind, a known share of them spoilt.
 
 Flows in: how many, a seed, a share. Flows out: lines of a .jsonl file, each with the reason it must be left out for.
-Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault, so counts a reason are exact.
+Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault (under `spoil.SETTINGS`), so counts a
+reason are exact.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import copy
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks.spoil import AS_TEXT, COPIES, REASONS, SPOIL
 
 Row = dict[str, Any]
 
@@ -115,83 +118,6 @@ def good_row(k: int, seed: int) -> Row:
             "original_index": uuid,
         },
     }
-
-
-# --- one fault a row --------------------------------------------------------------------------------------------
-
-
-def _tools(row: Row, change: Callable[[list[Row]], Any]) -> None:
-    tools = json.loads(row["extra_info"]["tools"])
-    change(tools)
-    row["extra_info"]["tools"] = json.dumps(tools)
-
-
-def _said(row: Row, role: str) -> Row:
-    return next(m for m in row["extra_info"]["messages"] if m["role"] == role)
-
-
-def _items(row: Row) -> list[Row]:
-    return row["extra_info"]["interaction_kwargs"]["checklist_list"][0][0]
-
-
-def _arguments(row: Row, **changes: Any) -> None:
-    function = _said(row, "assistant")["tool_calls"][0]["function"]
-    function["arguments"] = json.dumps(json.loads(function["arguments"]) | changes)
-
-
-def _circle(row: Row) -> None:
-    for item, other in zip(_items(row)[2:], ("C3", "C2")):
-        item.update(focus_on="tool.content", dependence=[other])
-
-
-def _raw(row: Row) -> None:
-    extra = row.pop("extra_info")
-    row.pop("checklists")
-    row.update(messages=extra["messages"], metadata=json.dumps({"tools": json.loads(extra["tools"])}))
-
-
-def _end(row: Row) -> None:
-    row["extra_info"]["messages"].pop()
-
-
-SPOIL: dict[str, tuple[Callable[[Row], Any], ...]] = {
-    "missing_field": (lambda r: r.pop("uuid"), lambda r: r.update(extra_info=None)),
-    "wrong_type": (lambda r: r.update(uuid=7), lambda r: _said(r, "user").update(content=[])),
-    "bad_tools": (
-        lambda r: r["extra_info"].update(tools="["),
-        lambda r: _tools(r, lambda t: t[0]["function"]["parameters"].update(type="array")),
-        lambda r: _tools(r, lambda t: t[0]["function"]["parameters"].update(required="all")),
-    ),
-    "duplicate_tool": (lambda r: _tools(r, lambda t: t.append(t[0])),),
-    "role_order": (_end, lambda r: r["extra_info"]["messages"].insert(2, _said(r, "user"))),
-    "result_count": (lambda r: r["extra_info"]["messages"].pop(3),),
-    "unknown_tool": (lambda r: _said(r, "assistant")["tool_calls"][0]["function"].update(name="get_lost"),),
-    "bad_arguments": (lambda r: _arguments(r, surplus=1),),
-    "result_not_json": (lambda r: _said(r, "tool").update(content="north, 7"), lambda r: _said(r, "tool").update(content="NaN")),
-    "response_tag": (lambda r: _said(r, "assistant").update(content="<tool_response>1</tool_response>"),),
-    "bad_thinking": (lambda r: _said(r, "assistant").update(content="<think>\nnorth"), lambda r: _said(r, "tool").update(content='"<think>"')),
-    "empty_content": (lambda r: _said(r, "system").update(content=" ") or r["messages"][0].update(content=" "),),
-    "prefix_mismatch": (lambda r: r["messages"][1].update(content="Something else."),),
-    "no_checklist": (_raw,),
-    "bad_checklist": (
-        _circle,
-        lambda r: _items(r)[2].update(dependence=["C9"]),
-        lambda r: _items(r)[2].update(dependence=["C0"]),
-        lambda r: _items(r)[0].update(focus_on="tools"),
-        lambda r: _items(r)[0]["evidence"][0].update(turn=-1),
-    ),
-    "bad_weights": (lambda r: _items(r)[0].update(weight=0.2),),
-    "bad_rule": (lambda r: _items(r)[0].update(extra_info={"rule": '{"kind": "x"}'}),),
-    "turn_count": (lambda r: r["extra_info"]["interaction_kwargs"]["checklist_list"][0].extend([_items(r)] * 3),),
-    "bad_extension": (lambda r: r["extra_info"].update(world="[1]"),),
-    "prompt_too_long": (lambda r: [m.update(content=text(random.Random(0), 4000)) for m in (_said(r, "user"), r["messages"][1])],),
-}  # fmt: skip
-AS_TEXT: dict[str, Callable[[str], str]] = {
-    "bad_json": lambda line: line[: len(line) // 2],
-    "bad_text": lambda line: line.replace('"generated"', '"half \\ud800"', 1),
-}
-COPIES = ("duplicate_id", "duplicate_content")
-REASONS = (*SPOIL, *AS_TEXT, *COPIES)
 
 
 def line(k: int, seed: int, share: float) -> tuple[str, str]:

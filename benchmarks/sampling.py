@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
 import statistics
 import sys
 import time
@@ -21,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.table import times, write_json
 from envace.errors import boundary
 from envace.policy.generator import BatchGenerator, Job
 from envace.policy.local import end_ids, load
@@ -109,9 +108,6 @@ def main() -> None:
     cli.add_argument("--out", type=Path, help="write the numbers as JSON")
     args = cli.parse_args()
     with boundary("benchmarks.sampling"):
-        import torch
-        import transformers
-
         waves = record(args.policy, args.groups, args.members)
         entries = {}
         for name, entry in (
@@ -132,12 +128,12 @@ def main() -> None:
         for name, rate in median.items():
             print(f"  {name:24} {rate:8.0f} tokens written a second  {rate / median[PEER]:5.2f}x")
         if args.out:
-            versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-            versions |= {"python": platform.python_version(), "machine": platform.machine()}
-            found = {"tokens_per_second": rates, "requests": sum(map(len, waves)), "batch": args.batch}
-            args.out.write_text(
-                json.dumps({**found, "versions": versions}, indent=2) + "\n", encoding="utf-8"
-            )
+            requests, spent = sum(map(len, waves)), {name: 1e6 / rate for name, rate in median.items()}
+            found = {
+                "requests": requests, "batch": args.batch, "tokens_per_second": rates, "median_us": spent,
+                "times": times(spent, OURS),
+            }  # fmt: skip
+            write_json(args.out, {"results": [found]}, ("torch", "transformers"), {})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import platform
 import statistics
 import sys
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from typing import Any
 
 from benchmarks import clock, scripted
 from benchmarks.scripted import ACT, JUDGE, REHEARSE
-from benchmarks.table import write_json
+from benchmarks.table import times, write_json
 from envace.errors import boundary
 from envace.policy.warmstart import BUNDLED
 from envace.rollout.pool import Job, run_pool
@@ -208,7 +207,7 @@ def compare(found: dict[str, Play], seed: int, groups: int, members: int, rounds
     return {
         "seed": seed, "groups": groups, "members": members, "rounds": rounds, "episodes": episodes, "tokens": tokens,
         "seconds": spent, "median_s": median, "alone_s": floor,
-        "times": {name: value / median[OURS] for name, value in median.items()},
+        "times": times(median, OURS),
     }  # fmt: skip
 
 
@@ -227,8 +226,7 @@ def main() -> None:
             print(f"skipped {missing}")
         results = [compare(found, s, args.groups, args.members, args.rounds) for s in args.seed]
         if args.out:
-            about = {"machine": platform.machine()}
-            write_json(args.out, {"results": results, "skipped": missing}, ("verl",), about)
+            write_json(args.out, {"results": results, "skipped": missing}, ("verl",), {})
 
 
 if __name__ == "__main__":

@@ -8,52 +8,46 @@ from round to round; one process, CPU seconds of it.
 Two quantities:
   verdicts  lines in memory -> the reason each is left out for. Ours also makes the row that will be stored.
   staging   a file -> parquet. Ours also splits, sorts, measures and writes the manifest and the rejects.
-Two peers: the plain loop checks every tool's schema with jsonschema anew; with `schemas remembered` it keeps which
-texts were found good. `--scale` instead stages files of other sizes in processes of their own: time and memory.
+Two peers: the plain loop checks every tool's schema with jsonschema anew; with `schemas remembered`, the fair one, it
+keeps what was found of a tool's text. `--scale` instead stages files of other sizes in processes of their own: time and
+memory. `--gate` does both and holds the numbers against the bars of benchmarks/staging_gate.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plain, rows
+from benchmarks import plain, rows, staging_gate
+from benchmarks.spoil import SETTINGS
+from benchmarks.staging_scale import params_for, scale
+from benchmarks.table import write_json
+from envace.data.knobs import knobs
 from envace.data.length import estimate
 from envace.data.pool import chunks, rare_collections
 from envace.data.settle import settle
-from envace.data.sift import Sieve, sift
+from envace.data.sift import sift
 from envace.data.sources import READERS
 from envace.data.stage import CHUNK, stage
-from envace.errors import boundary
-from envace.params import Params, parse
+from envace.errors import StageFailed, boundary
 
 PLAIN, REMEMBERED, OURS = "plain loop", "plain loop, schemas remembered", "envace"
-LIMIT = 3500  # tokens of a first prompt
+LIMIT = SETTINGS["max_first_prompt_tokens"]
+PACKAGES = ("pydantic", "msgspec", "jsonschema", "pyarrow")
 Entries = dict[str, Callable[[], Any]]
-
-
-def params_for(folder: Path) -> Params:
-    return parse({
-        "data": {"source": "local", "uri": str(folder), "max_first_prompt_tokens": LIMIT},
-        "policy": {"kind": "tiny"},
-    })  # fmt: skip
 
 
 def our_verdicts(path: Path) -> list[str]:
     """The reason against each line of a file."""
-    sieve, entries, reasons, first = Sieve(estimate, LIMIT), [], {}, 0
+    sieve, entries, reasons, first = knobs(params_for(path.parent)).sieve(estimate), [], {}, 0
     with rare_collections():
         for chunk in chunks(READERS[".jsonl"](path, path.name), CHUNK):
             found = sift(sieve, chunk)
@@ -62,7 +56,7 @@ def our_verdicts(path: Path) -> list[str]:
                 entries.append(entry)
             reasons |= {first + k: line["reason"] for k, line in found.rejects}
             first += found.rows
-        reasons |= {entry.ordinal: str(fault.reason) for entry, fault in settle(entries)[1]}
+        reasons |= {gone.entry.ordinal: str(gone.reason) for gone in settle(entries)[1]}
     return [reasons.get(k, "") for k in range(first)]
 
 
@@ -99,13 +93,6 @@ def check_equal(entries: Entries, want: Any) -> None:
             )
 
 
-def _first(got: Any, want: Any) -> str:
-    if isinstance(want, list):
-        k = next(k for k, pair in enumerate(zip(got, want)) if pair[0] != pair[1])
-        return f"line {k + 1}: {got[k]!r}, not {want[k]!r}"
-    return f"{dict(got - want)} too many, {dict(want - got)} too few"
-
-
 def measure(entries: Entries, rounds: int) -> dict[str, list[float]]:
     """CPU seconds of each round; even rounds run forwards, odd ones backwards."""
     spent: dict[str, list[float]] = {name: [] for name in entries}
@@ -131,36 +118,6 @@ def report(what: str, n: int, size: int, entries: Entries, want: Any, rounds: in
     return {"what": what, "rows": n, "bytes": size, "rounds": rounds, "rows_a_second": rate}
 
 
-def one(path: Path, workers: int) -> dict[str, Any]:
-    """Stage a file once; run in a process of its own."""
-    with tempfile.TemporaryDirectory() as out:
-        began = time.perf_counter()
-        counts = stage(params_for(path.parent), Path(out) / "staged", workers=workers)["counts"]
-        wall = time.perf_counter() - began
-    peak = [
-        resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    return {
-        "rows": counts["read"], "workers": workers, "seconds": wall, "rows_a_second": counts["read"] / wall,
-        "peak_mib": peak[0], "largest_worker_mib": peak[1], "rejected_by_reason": counts["rejected_by_reason"],
-    }  # fmt: skip
-
-
-def scale(n: int, workers: int, folder: Path) -> dict[str, Any]:
-    """Time and memory of one staging of n rows."""
-    path = folder / f"{n}" / "rows.jsonl"
-    if not path.exists():
-        path.parent.mkdir()
-        rows.write(path, n)
-    argv = [sys.executable, "-m", "benchmarks.staging", "--one", str(path), "--workers", str(workers)]
-    found = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout)
-    print(
-        f"  {n} rows, {workers} processes: {found['seconds']:.1f} s, {found['rows_a_second']:.0f} rows a second, "
-        f"peak {found['peak_mib']:.0f} MiB, largest worker {found['largest_worker_mib']:.0f} MiB"
-    )
-    return found
-
-
 def beside_peers(n: int, rounds: int, folder: Path) -> list[dict[str, Any]]:
     path = folder / "peers" / "rows.jsonl"
     path.parent.mkdir()
@@ -173,31 +130,40 @@ def beside_peers(n: int, rounds: int, folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+def gate(n: int, rounds: int, workers: list[int], sizes: list[int], folder: Path) -> dict[str, Any]:
+    """Every size with the first number of processes, the largest with the others too, and both peers."""
+    scaled = [scale(size, workers[0], folder) for size in sizes]
+    more = [scale(max(sizes), w, folder) for w in workers[1:]]
+    peers = beside_peers(n, rounds, folder)
+    found = staging_gate.bars(scaled, peers, OURS)
+    print(f"\n{staging_gate.sizes([*scaled, *more])}\n\n{staging_gate.table(found)}")
+    return {"results": peers, "scale": [*scaled, *more], "bars": [asdict(b) for b in found]}
+
+
 def main() -> None:
     """Compare staging with a plain loop."""
     cli = argparse.ArgumentParser(prog="python -m benchmarks.staging", description=main.__doc__)
     cli.add_argument("--rows", type=int, default=1000)
     cli.add_argument("--rounds", type=int, default=5)
     cli.add_argument("--scale", type=int, nargs="+", metavar="ROWS", help="time and memory of whole stagings")
-    cli.add_argument("--workers", type=int, nargs="+", default=[1], help="processes, for --scale")
-    cli.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    cli.add_argument("--gate", type=int, nargs="*", metavar="ROWS",
+                     help=f"peers, and stagings of {', '.join(map(str, staging_gate.SIZES))} rows, against their bars")  # fmt: skip
+    cli.add_argument("--workers", type=int, nargs="+", default=[1], help="processes, for --scale and --gate")
     cli.add_argument("--out", type=Path, help="write the numbers as JSON")
     args = cli.parse_args()
-    with boundary("benchmarks.staging"):
-        if args.one:
-            print(json.dumps(one(args.one, args.workers[0])))
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            if args.scale:
-                found = [scale(n, w, Path(folder)) for n in args.scale for w in args.workers]
-            else:
-                found = beside_peers(args.rows, args.rounds, Path(folder))
+    with boundary("benchmarks.staging"), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.gate is not None:
+            sizes = args.gate or list(staging_gate.SIZES)
+            found = gate(args.rows, args.rounds, args.workers, sizes, folder)
+        elif args.scale:
+            found = {"results": [scale(n, w, folder) for n in args.scale for w in args.workers]}
+        else:
+            found = {"results": beside_peers(args.rows, args.rounds, folder)}
         if args.out:
-            versions = {name: version(name) for name in ("pydantic", "msgspec", "jsonschema", "pyarrow")}
-            versions |= {"python": platform.python_version(), "machine": platform.machine()}
-            args.out.write_text(
-                json.dumps({"results": found, "versions": versions}, indent=2) + "\n", encoding="utf-8"
-            )
+            write_json(args.out, found, PACKAGES, {})
+        if missed := [bar["what"] for bar in found.get("bars", ()) if not bar["met"]]:
+            raise StageFailed(f"missed: {'; '.join(missed)}")
 
 
 if __name__ == "__main__":

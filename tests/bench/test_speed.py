@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as everything
-from benchmarks import clock, episodes, merging, packing, scheduling, scripted
+from benchmarks import clock, episodes, judge, merging, packing, prompts, qwen3, scheduling, scripted
+from benchmarks.loopback import server
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.types import Role
 
@@ -91,15 +93,42 @@ def test_rows_advantages_and_packing_agree_with_verls_parts():
     assert batch.compare(4, (2, 4), 2000, 1)["difference"] < 1e-6
 
 
+def test_every_judge_client_reads_the_answer_that_the_server_gives():
+    with server(judge.ANSWER) as url:
+        found = judge.measure(url, 4, 2, 1)
+    names = {judge.HTTPX, judge.OPENAI, judge.OURS, judge.WHOLE}
+    assert set(found["median_ms"]) == names and set(found["times"]) == names - {judge.OURS}
+
+
+def test_a_client_that_reads_another_answer_is_not_timed():
+    no = judge.ANSWER.replace("true", "false")
+    with server(no) as url, pytest.raises(AssertionError, match="another answer"):
+        judge.measure(url, 4, 2, 1)
+
+
+def test_prompts_are_built_equal_and_a_wrong_one_is_not_timed(monkeypatch):
+    monkeypatch.setattr(qwen3, "vocabulary_file", lambda: None)
+    tokenizer, name = qwen3.open_tokenizer()
+    verl = pytest.importorskip("verl.utils.tokenizer.continuous_token")
+    tokenizer.chat_template = qwen3.TEMPLATE.read_text()
+    builder = verl.QwenContinuousTokenBuilder(tokenizer, chat_template_kwargs={"enable_thinking": True})
+    rng = prompts.random.Random(0)
+    tools, chat = prompts.make_tools(2, rng), prompts.make_chat(2, rng)
+    entries = prompts.entries(prompts.HFRenderer(tokenizer, enable_thinking=True), chat, tools, builder)
+    found = prompts.report(2, entries, 1)
+    assert name == "bundled" and set(found["times"]) == {prompts.AGAIN, prompts.VERL, prompts.VERL_BARE}
+    late = [*list(entries[prompts.OURS]())[:-1], [0]]
+    with pytest.raises(ValueError, match="envace: prompt 2 differs"):
+        prompts.check_equal({**entries, prompts.OURS: lambda: late})
+
+
 # --- all of them ----------------------------------------------------------------------------------------------
 
 
 def test_every_benchmark_of_the_folder_is_run():
-    from pathlib import Path
-
     folder = Path(everything.__file__).parent
     commands = {p.stem for p in folder.glob("*.py") if "ArgumentParser" in p.read_text()}
-    assert commands - {"__main__"} == set(everything.ALL)
+    assert commands - {"__main__", "staging_scale"} == set(everything.ALL)  # the latter is part of staging
 
 
 def test_a_missing_peer_is_skipped_with_its_reason_and_a_failure_fails_after_the_others(
@@ -114,13 +143,19 @@ def test_a_missing_peer_is_skipped_with_its_reason_and_a_failure_fails_after_the
         )
 
     monkeypatch.setattr(everything.subprocess, "run", fake)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/advantage.json").write_text("of an older run")
+    (tmp_path / "out/packing.json").write_text(json.dumps({"results": []}))
     with pytest.raises(StageFailed, match="batch failed"):
         everything.run_all(["advantage", "batch", "packing"], True, tmp_path / "out")
     summary = json.loads((tmp_path / "out/summary.json").read_text())
-    assert [(r["outcome"], r["detail"]) for r in summary] == [
+    assert [(r["outcome"], r["detail"]) for r in summary["ran"]] == [
         ("skipped", "why advantage"), ("failed", "why batch"), ("ok", ""),
     ]  # fmt: skip
-    assert "skipped: why advantage" in capfd.readouterr().out
+    [bar] = summary["bars"]  # of the advantages alone: no other of these has one
+    assert (bar["peer"], bar["bar"], bar["ratio"], bar["met"]) == ("verl loop", 3.0, None, None)
+    said = capfd.readouterr().out
+    assert "skipped: why advantage" in said and "| verl loop | not measured | | | 3 | |" in said
 
 
 def test_an_unknown_name_is_told(capsys):
