@@ -27,7 +27,7 @@ def check_bench(p: Params, where: str, made: list[str]) -> None:
         raise ParamsError(f"{where}: bench.{lacking} is empty; name at least one, or empty both lists")
     used = {*p.bench.benchmarks, *(b for b in p.dynamics.benchmarks if b in HARNESSES)}
     _check_roles(p, where, used)
-    _check_thinking(p, where, used)
+    _check_thinking(p, where)
     for name, options in p.bench.options.items():
         if name not in HARNESSES:
             raise ParamsError(f"{where}: bench.options names {name!r}{nearest(name, list(HARNESSES))}")
@@ -62,9 +62,11 @@ def _check_roles(p: Params, where: str, used: set[str]) -> None:
             )
 
 
-def _check_thinking(p: Params, where: str, used: set[str]) -> None:
+def _check_thinking(p: Params, where: str) -> None:
     """A policy that was trained to think is not itself when it may not, and the other way round."""
-    ours = [n for n in p.bench.policies if n not in p.bench.baselines] or (used - {*p.bench.benchmarks})
+    ours = [n for n in p.bench.policies if n not in p.bench.baselines] or any(
+        b in HARNESSES for b in p.dynamics.benchmarks
+    )
     if ours and p.bench.thinking != p.rollout.enable_thinking and not p.bench.other_thinking:
         raise ParamsError(
             f"{where}: bench.thinking is {str(p.bench.thinking).lower()} and rollout.enable_thinking is "

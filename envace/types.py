@@ -235,6 +235,7 @@ class Verdict:
     cost: float = 0.0  # of those tokens, at judge.price_in and judge.price_out
     cached: bool = False  # kept from an earlier question; nobody was asked
     step: int | None = None  # judge_mode step_item: the first step of the turn, from 0, for which it held
+    failed: str = ""  # judge_mode step_item: why the question about another step failed, of an item that held
     endpoint: str = ""  # host and port of who answered
     requests: int = 0
     retries: int = 0  # of the requests, those after a question's first

@@ -89,12 +89,14 @@ def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, policy: str, benchma
     subsets = tuple(options.pop("subsets", None) or find_adapter(benchmark).default)
     own = {k: v for k, v in to_dict(p).items() if k not in FREE}
     shape = {k: v for k, v in options.items() if k != "parallel"}  # jobs beside each other
-    text = json.dumps([own, shape, subsets, ref.hash, to_dict(base)], sort_keys=True)
+    text = json.dumps(
+        [own, shape, subsets, ref.hash, to_dict(base), run.params.engine.device], sort_keys=True
+    )
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return EvalRequest(
         roles=roles, subsets=subsets, trials=p.trials, seed=p.seed, concurrency=p.concurrency, limit=p.limit,
         deadline_s=p.deadline_s, thinking=thinks(p, base), options=options,
-        out=run.state / "bench" / f"{ref.name}-{benchmark}-{key}",
+        out=run.state / "bench" / f"{policy}-{benchmark}-{key}",
     )  # fmt: skip
 
 

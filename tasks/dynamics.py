@@ -50,7 +50,7 @@ def evaluate_step(run: Any, training: str, step: int, benchmark: str) -> Point:
     with weights(run, training, step, benchmark) as folder:
         lineage_of_model(run, read_card(folder))
         if benchmark in SPLITS:
-            done = gate.fn(cut, play_benchmark.fn(cut, name, benchmark, folder))
+            done = gate.fn(cut, play_benchmark.fn(cut, name, benchmark, folder, played_as=training))
             return Point(done.scores, done.samples, done.seconds, done.episodes)
         bench = run_harness.fn(cut, name, benchmark, folder)
         return Point(bench.scores, bench.samples, bench.seconds, bench=bench)

@@ -55,15 +55,17 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Task]:
 
 
 @task(cache_policy=NO_CACHE)
-def play_benchmark(run: Any, policy: str, benchmark: str, folder: Path | None = None) -> Outcome:
-    """Play a benchmark with one policy, of `models/` or with the weights in `folder`."""
+def play_benchmark(
+    run: Any, policy: str, benchmark: str, folder: Path | None = None, played_as: str = ""
+) -> Outcome:
+    """Play a benchmark with one policy, of `models/` or with the weights in `folder`, a step of the training `played_as`."""
     if benchmark not in SPLITS:
         raise UserError(
             f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"
         )
     began, p = time.time(), run.params
     tasks = choose(read_split(run, SPLITS[benchmark]), p.eval.limit, p.eval.seed)
-    served = open_policy(run, policy, folder)
+    served = open_policy(run, policy, folder, played_as)
     samples, episodes = asyncio.run(commit(run, served, tasks, p.eval.trials))
     scores = score_samples(run, served, tasks, p.eval.trials, samples, policy, "plain", benchmark)
     return Outcome(scores, samples, episodes, [], time.time() - began)
@@ -81,7 +83,7 @@ async def commit(
     from envace.judge import make_judge
 
     p = run.params
-    method = p.played_method(served.ref.name)
+    method = p.played_method(served.played_as)
     with traced(run, served.ref.name) as shown:
         samples, episodes = await evaluate(
             served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=method,

@@ -47,7 +47,7 @@ def _calls(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     p = run.params
     rows = asyncio.run(
         measure(
-            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.played_method(served.ref.name),
+            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.played_method(served.played_as),
             params=p.rollout, limit=p.fidelity.limit, seed=p.eval.seed, concurrency=p.engine.concurrency,
         )
     )  # fmt: skip
@@ -63,7 +63,7 @@ def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     tasks = [t for t in read_split(run, "held") if t.world] if p.fidelity.episodes else []
     if not tasks:
         return {}, []
-    tasks, method = choose(tasks, p.fidelity.episodes, p.eval.seed), p.played_method(served.ref.name)
+    tasks, method = choose(tasks, p.fidelity.episodes, p.eval.seed), p.played_method(served.played_as)
     played = asyncio.run(
         play_both(
             served.policy, tasks, trials=p.fidelity.trials, seed=p.eval.seed, renderer=served.renderer,

@@ -64,7 +64,7 @@ async def _rehearse_all(run: Any, served: Served, tasks: Sequence[Task], mode: s
     async def one(job: Task, trial: int) -> None:
         async with gate:
             lessons[job.id, trial] = await rehearse(
-                job, policy=served.policy, renderer=served.renderer, budget=p.tts, mode=mode, n=n, method=p.played_method(served.ref.name),
+                job, policy=served.policy, renderer=served.renderer, budget=p.tts, mode=mode, n=n, method=p.played_method(served.played_as),
                 params=p.rollout, prompt_set=prompts, seed=trial_seed(p.eval.seed, job.id, trial),
             )  # fmt: skip
         tick(len(lessons), len(tasks) * p.tts.trials)

@@ -20,11 +20,18 @@ class Served:
     policy: Any
     renderer: Any
     ref: PolicyRef
+    played_as: str = ""  # the training whose way of reading text counts; empty: the policy's own name
+
+    def __post_init__(self) -> None:
+        self.played_as = self.played_as or self.ref.name
 
 
-def open_policy(run: Any, name: str, folder: Path | None = None) -> Served:
-    """Load `models/<name>`, or what `folder` holds. Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError
-    when its prompts would not be those of training."""
+def open_policy(run: Any, name: str, folder: Path | None = None, played_as: str = "") -> Served:
+    """Load `models/<name>`, or what `folder` holds; `played_as` is the training whose step these weights are.
+
+    Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError when its prompts would not be
+    those of training.
+    """
     from envace.chat.append_only import described, shape_of
     from envace.policy.card import read_card
     from envace.policy.local import LocalPolicy
@@ -38,8 +45,10 @@ def open_policy(run: Any, name: str, folder: Path | None = None) -> Served:
         enable_thinking=params.rollout.enable_thinking,
         seed=params.seed,
     )
-    run.say(described(shape_of(policy.renderer), params.played_method(name).old_thoughts))
-    return Served(policy=policy, renderer=policy.renderer, ref=ref)
+    served = Served(policy=policy, renderer=policy.renderer, ref=ref, played_as=played_as)
+    method = params.played_method(served.played_as)
+    run.say(described(shape_of(policy.renderer), method.old_thoughts))
+    return served
 
 
 def _check_prompts(run: Any, name: str, folder: Path) -> None:

@@ -21,7 +21,7 @@ from envace.chat.append_only import OF_THOUGHTS, Fit, Restart, Shape, shape_of, 
 from envace.chat.calls import parse_assistant
 from envace.chat.columns import Columns, LogRow
 from envace.chat.renderer import Renderer
-from envace.types import JSON, Message, Role
+from envace.types import JSON, Message, Role, replace
 
 HIDDEN = (Restart.CONTROL_SAMPLED, Restart.IDS_HIDDEN)  # a generation that history cannot hold as sampled
 
@@ -128,9 +128,14 @@ class TokenLog:
         return next((fit for fit in fits if fit.reason and fit.reason not in OF_THOUGHTS), Fit())
 
     def _respell(self, reason: Restart, new: Sequence[Message]) -> bool:
-        """Begin a row with what was shown, then the newest generation in the template's words. False where it has none."""
+        """Begin a row with what was shown, then the newest generation in the template's words. False where it has none.
+
+        A template that ends its prompts with an empty thought has no place for another: this one thought is left out,
+        so that the earlier ones stay.
+        """
         said = self._read(self._chat[-1 - len(new)])
-        body = spelled(self._renderer, self._shape.ends, said)
+        tries = (spelled(self._renderer, self._shape.ends, m) for m in (said, replace(said, thinking="")))
+        body = next((ids for ids in tries if ids is not None), None)
         if body is not None:
             shown = self._rows[-1].ids[: self._said_at]
             self._begin(reason, [*shown, *body, self._renderer.end_id, *self._suffix(new)])

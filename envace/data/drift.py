@@ -32,12 +32,19 @@ def drift(params: Params, staged: Path, state: Path) -> list[str]:
         return []
     before = {f["name"]: f for f in manifest["source"]["files"]}
     if want.kind == "local":
-        now = quick_digests(want, place(params, state))
+        now = _now(want, place(params, state))
         return differences(before, now, lambda a, b: (a["bytes"], a["sha256"]) == b)
     from envace.data.s3 import S3
 
     listed = {r.name: r for r in S3(want.uri).files() if want.matches(r.name)}
     return differences(before, listed, lambda a, b: (a["bytes"], a["etag"]) == (b.bytes, b.etag))
+
+
+def _now(want: Wanted, folder: Path) -> dict[str, tuple[int, str]]:
+    try:
+        return quick_digests(want, folder)
+    except OSError as e:  # no permission, or gone since it was listed
+        raise DataError(f"{e.filename or want.uri} cannot be read: {e.strerror or e}") from e
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -65,10 +72,10 @@ def judge(params: Params, staged: Path, state: Path, keep: bool) -> tuple[bool, 
     if not changes:
         return False, ""
     what = f"data.uri {uri!r} is not what data/staged was made from: {'; '.join(changes)}"
-    if params.data.accept_changed:
-        return True, f"{what}; data.accept_changed takes it as it is now, so stage_data runs again"
     if keep:
         return False, f"{what}; the staged rows are used"
+    if params.data.accept_changed:
+        return True, f"{what}; data.accept_changed takes it as it is now, so stage_data runs again"
     raise DataError(
         f"{what}; for the new rows give data.revision another word or set data.accept_changed: true, to go on with the "
         "staged ones add --keep-rows"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from envace.data.atomic import write_text
 from envace.data.fetch import place
-from envace.data.fetched import Record, Wanted
+from envace.data.fetched import File, Record, Wanted
 from envace.data.progress import Say
 from envace.errors import EnvironmentUnready
 from envace.params import Params
@@ -27,17 +27,27 @@ ABOUT = "source.json"
 def adopt(raw: Path, state: Path, say: Say) -> None:
     """Let `raw` stand in for a download of its source that is not below `state`, whichever source is staged now.
 
-    Raises DataError when `raw` is damaged.
+    A download that has begun to fetch what changed since stays, so that it goes on where it was interrupted. Raises DataError when `raw` is damaged.
     """
     if not (key := _key(raw / ABOUT)):
         return
     record, folder = Record.read(raw), state / "data" / key
     whole = record.complete and all((record.here / name).is_file() for name in record.files)
-    if not whole or Record.read(folder).complete:
+    begun = Record.read(folder)
+    if not whole or begun.complete or _newer(begun, record):
         return
     _link(record.here, folder / "files", list(record.files))
     write_text(folder / ABOUT, (raw / ABOUT).read_text(encoding="utf-8"))
     say(f"{raw} holds the files of an earlier run; they stand in for a download")
+
+
+def _newer(begun: Record, record: Record) -> bool:
+    """Whether a download holds a file, or a version of one, that a complete record does not know."""
+
+    def version(f: File | None) -> tuple[str, ...]:
+        return (f.sha256, f.etag, f.version) if f else ()
+
+    return any(version(f) != version(record.files.get(name)) for name, f in begun.files.items())
 
 
 def kept(params: Params, raw: Path, state: Path) -> bool:

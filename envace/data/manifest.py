@@ -33,7 +33,7 @@ from envace.data.sizes import Histograms, Size
 from envace.params import Params, to_dict
 
 FORMAT = 3
-NOT_WHAT_BUT_HOW = ("workers",)  # of `data`: changes no byte
+NOT_WHAT_BUT_HOW = ("workers", "accept_changed")  # of `data`: change no byte
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ class Ruling:
     bill: Bill
     cached: bool
     step: int | None = None  # the first for which it held
+    failed: str = ""  # why another could not be judged
 
 
 class LLMJudge:
@@ -190,8 +191,8 @@ class LLMJudge:
         bill = ruling.bill
         return Verdict(
             item_id=item.id, turn=turn, answer=answer, reason=reason, cost_tokens=bill.tokens, seconds=seconds,
-            cost=self._price(bill), cached=ruling.cached, step=ruling.step, endpoint=bill.endpoint,
-            requests=bill.requests, retries=bill.retries, faults=dict(bill.faults),
+            cost=self._price(bill), cached=ruling.cached, step=ruling.step, failed=ruling.failed,
+            endpoint=bill.endpoint, requests=bill.requests, retries=bill.retries, faults=dict(bill.faults),
         )  # fmt: skip
 
 
@@ -210,7 +211,8 @@ def _any_step(item: Item, turn: int, settled: Sequence[Settled]) -> Ruling:
     found = [finding for [finding], _, _ in settled]
     step = next((k for k, (answer, _) in enumerate(found) if answer is Answer.YES), None)
     cached = bool(settled) and all(cached for _, _, cached in settled)
-    return Ruling(finding=_one_of(item, turn, found), bill=bill, cached=cached, step=step)
+    failed = "" if step is None else _why_unscored(found)
+    return Ruling(finding=_one_of(item, turn, found), bill=bill, cached=cached, step=step, failed=failed)
 
 
 def _one_of(item: Item, turn: int, found: Sequence[Finding]) -> Finding:
@@ -218,5 +220,8 @@ def _one_of(item: Item, turn: int, found: Sequence[Finding]) -> Finding:
     if not found:
         return Answer.NO, ""
     answer = item_answer(item, [Verdict(item_id=item.id, turn=turn, answer=a) for a, _ in found])
-    reasons = (reason for a, reason in found if a is Answer.UNSCORED)
-    return answer, next(reasons, "") if answer is Answer.UNSCORED else ""
+    return answer, _why_unscored(found) if answer is Answer.UNSCORED else ""
+
+
+def _why_unscored(found: Sequence[Finding]) -> str:
+    return next((reason for answer, reason in found if answer is Answer.UNSCORED), "")

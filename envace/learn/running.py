@@ -21,10 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from envace.errors import DataError
 from envace.method import Method
 from envace.types import Row
 
 Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn
+FORMAT = 2  # of the file: the form of its keys
 
 
 def mean_key(row: Row, method: Method) -> str:
@@ -55,8 +57,20 @@ def updated(means: Means, rows: Sequence[Row], method: Method) -> dict[str, floa
 
 
 def read_means(work: Path, step: int) -> dict[str, float]:
-    """The state after `step`; empty before the first one. Raises FileNotFoundError when a step left none."""
-    return json.loads(_file(work, step).read_text(encoding="utf-8")) if step > 0 else {}
+    """The state after `step`; empty before the first one.
+
+    Raises FileNotFoundError when a step left none, DataError when it is of another format: its keys would match no row.
+    """
+    if step <= 0:
+        return {}
+    path = _file(work, step)
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state.get("format") != FORMAT:
+        raise DataError(
+            f"{path} holds the running means in another format than {FORMAT}, so the run cannot go on from them; move "
+            f"{work} away and train again, which starts a new work folder"
+        )
+    return state["means"]
 
 
 def write_means(work: Path, step: int, means: Means) -> None:
@@ -64,7 +78,8 @@ def write_means(work: Path, step: int, means: Means) -> None:
     path = _file(work, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(dict(means), sort_keys=True), encoding="utf-8")
+    state = {"format": FORMAT, "means": dict(means)}
+    part.write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
     os.replace(part, path)
 
 

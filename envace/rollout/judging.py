@@ -12,12 +12,13 @@ import asyncio
 from envace.judge.checklist import episode_reward, turn_reward
 from envace.rollout.halt import Halt, halting
 from envace.rollout.state import FAILED, State
-from envace.types import StopReason
+from envace.types import Answer, StopReason
 
 
 async def judge_turn(state: State) -> bool:
     """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED) for an item nobody
-    could judge; under `unscored: zero` the turn has then been worth its other items."""
+    could judge; under `unscored: zero` the turn has then been worth its other items, and one failed question is enough,
+    though the item held for another step."""
     state.turn_open = False
     items = state.task.checklist[state.turn] if state.turn < len(state.task.checklist) else ()
     if not items:
@@ -30,13 +31,14 @@ async def judge_turn(state: State) -> bool:
     for verdict in verdicts if state.watch else ():
         state.watch(verdict)
     score = turn_reward(items, verdicts)
-    if score.reward is None:
-        if state.method.unscored == "zero" and verdicts:
-            state.turn_rewards.append(score.passed)
-        why = {v.reason for v in verdicts if v.item_id in score.unscored and v.reason}
-        detail = f"{', '.join(score.unscored)}: {', '.join(sorted(why)) or 'no verdict'}"
-        raise Halt(StopReason.JUDGE_FAILED, detail)
-    state.turn_rewards.append(score.reward)
+    zero = state.method.unscored == "zero"
+    failed = {v.item_id: v.failed or v.reason for v in verdicts if v.failed or v.answer is Answer.UNSCORED}
+    lost = {i: failed.get(i, "") for i in (*score.unscored, *(failed if zero else ()))}
+    if verdicts and (zero or not lost):
+        state.turn_rewards.append(score.passed)
+    if lost:
+        why = ", ".join(sorted(set(lost.values()) - {""})) or "no verdict"
+        raise Halt(StopReason.JUDGE_FAILED, f"{', '.join(lost)}: {why}")
     return score.required_unmet
 
 

@@ -172,7 +172,7 @@ def load_prompt_set(name: str) -> PromptSet:
     folder = ROOT / name if (ROOT / name).is_dir() else Path(name)
     texts, digest = {}, hashlib.sha256()
     for path in sorted(folder.glob("*.txt")):
-        texts[path.stem] = path.read_text(encoding="utf-8").strip("\n")
+        texts[path.stem] = _read(name, path)
         digest.update(f"{path.name}\0{texts[path.stem]}\0".encode())
     for needed in ("settings", "rehearse_rules", "rehearse_check", "section_call", "memory"):
         if needed not in texts:
@@ -183,8 +183,18 @@ def load_prompt_set(name: str) -> PromptSet:
     return PromptSet(name, digest.hexdigest(), MappingProxyType(texts), _settings(name, texts["settings"]))
 
 
+def _read(name: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip("\n")
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"prompt set {name!r}: {path.name} cannot be read as UTF-8 text: {e}") from None
+
+
 def _settings(name: str, text: str) -> Settings:
-    values = yaml.safe_load(text) or {}
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as e:
+        raise DataError(f"prompt set {name!r}: settings.txt is no YAML: {' '.join(str(e).split())}") from None
     known = {f.name for f in fields(Settings)}
     if not isinstance(values, dict) or not set(values) <= known:
         raise DataError(f"prompt set {name!r}: settings.txt may hold only {', '.join(sorted(known))}")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from envace.track.clean import cleaned, raise_as_it_is
 from envace.track.forms import MARK, Finder, address_secrets
 
 ALWAYS = (
@@ -114,27 +115,18 @@ class Redactor:
         secret = SECRET_KEY.match(str(key)) and value
         return self.text(key) if isinstance(key, str) else key, MARK if secret else self.data(value)
 
-    def error(self, error: BaseException) -> None:
-        """Take the secrets out of an exception's words and those of its causes, where it stands."""
-        seen: list[BaseException] = []
-        link: BaseException | None = error
-        while link is not None and link not in seen:
-            seen.append(link)
-            if isinstance(link, OSError):  # its words are those of attributes that vars() lacks
-                link.strerror, link.filename = self._words(link.strerror), self._words(link.filename)
-            vars(link).update({k: self._words(v) for k, v in vars(link).items()})
-            if (clean := tuple(map(self._words, link.args))) != link.args:
-                link.args = clean
-            link = link.__cause__ or link.__context__
-
-    def _words(self, value: Any) -> Any:
-        return self.text(value) if isinstance(value, str) else value
+    def error(self, error: BaseException) -> BaseException:
+        """The exception without secrets in what it prints: its words, notes, causes, and the members of a group."""
+        return cleaned(error, self.text)
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """What leaves this block as an exception holds no secret: others write its words down."""
+        """What leaves this block as an exception prints no secret: others write its words down."""
+        clean = None
         try:
             yield
         except Exception as e:
-            self.error(e)
-            raise
+            if (clean := self.error(e)) is e:
+                raise
+        if clean is not None:
+            raise_as_it_is(clean)

@@ -103,6 +103,20 @@ def test_more_trials_ask_for_those_trials_only(tmp_path, monkeypatch):
         assert len(seen) == 9  # what shapes the answers starts afresh
 
 
+def test_each_policy_and_each_device_has_a_work_folder_of_its_own(tmp_path, monkeypatch):
+    """Points of the start policy on the curves of two trainings have one card and one hash."""
+    run = make_run(tmp_path, monkeypatch, "http://127.0.0.1:9/v1")
+    roles = EvalRoles(agent=Endpoint(base_url="http://127.0.0.1:9/v1", model="m"))
+    ref = read_card(tmp_path / "models/other")
+    gpu = dataclasses.replace(run.params, engine=dataclasses.replace(run.params.engine, device="gpu"))
+    asked = [
+        bench.request_for(r, roles, ref, policy, "bfcl").out.name
+        for r in (run, Run(run.name, gpu, run.root, Log()))
+        for policy in ("other", "envace-1@0", "own-1@0")
+    ]
+    assert len(set(asked)) == 6 and asked[1].startswith("envace-1@0-bfcl-")
+
+
 def test_how_a_baseline_is_asked_is_part_of_its_folder(tmp_path, monkeypatch):
     """DVC sees the folder: another thinking mode or body makes the baseline's scores stale."""
     own = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "thinking": "never", "extra_body": {"top_k": 5}}

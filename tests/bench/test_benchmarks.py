@@ -30,7 +30,7 @@ def run(tmp_path, monkeypatch):
     served = Served(
         policy=policy, renderer=policy.renderer, ref=PolicyRef(kind="tiny", uri="models/start", hash="h")
     )
-    monkeypatch.setattr(evaluation, "open_policy", lambda run, name, folder=None: served)
+    monkeypatch.setattr(evaluation, "open_policy", lambda run, *_: served)
     logged = {}
     return SimpleNamespace(
         params=PARAMS, path=tmp_path.joinpath, log=None, say=lambda text: None, logged=logged,

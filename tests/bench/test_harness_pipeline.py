@@ -9,7 +9,7 @@ import pytest
 
 from envace.bench.harness import isolate, pipeline
 from envace.bench.harness.pipeline import evaluate
-from envace.bench.harness.spec import EvalRoles
+from envace.bench.harness.spec import EvalRoles, Job
 from envace.errors import EnvironmentUnready, StageFailed, UserError
 from envace.types import Endpoint, SampleStatus, replace, to_json
 
@@ -234,3 +234,17 @@ def test_other_keys_of_the_options_are_no_part_of_a_sample(served, tmp_path, mon
 
     _, samples, _ = go(served[0], tmp_path, bench=Quoting(), options={"mcp_key_env": "TOOL_KEY"})
     assert {s.error for s in samples} == {"[redacted] [redacted]"}
+
+
+def test_a_crashed_job_without_samples_is_run_again_though_every_sample_is_there(served, tmp_path):
+    class WithFloor(harness_kit.FakeBench):
+        def plan(self, env, request):
+            code = "import os; n = open('n', 'a'); n.write('x'); n.flush(); raise SystemExit(os.path.getsize('n') < 2)"
+            argv = (str(env.python), "-c", code)
+            return [*super().plan(env, request), Job(name="floor", argv=argv, planned=(), goes_on=True)]
+
+    url, seen = served
+    for code in (1, 0, 0):
+        (score,), _, runs = go(url, tmp_path, bench=WithFloor())
+        assert score.score == 1.0 and runs[-1].code == code and len(seen) == 6
+    assert (tmp_path / "out/floor/n").read_text() == "xx"

@@ -97,6 +97,23 @@ def test_a_control_token_in_a_generation_begins_a_row_that_keeps_thoughts():
     assert "three" in r.decode(shown) and "< |im_start|>" in r.decode(shown)
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("kind", ["qwen3", "tiny"])
+def test_where_a_prompt_has_closed_an_empty_thought_only_the_newest_thought_is_lost(kind, hidden):
+    r = RENDERERS[kind]
+    odd = r.tokenizer.convert_tokens_to_ids("<|im_start|>")
+    log = TokenLog.open(r, [user("hi")], TOOLS, keep_thoughts=True)
+    log.add_sampled([*r.encode("<think>\none\n</think>\n\nok"), r.end_id], said=said("ok", thinking="one"))
+    log.add_user(user("go on"))
+    before = log.prompt_ids()
+    ids = [*r.encode("<think>\ntwo\n</think>\n\na"), odd, r.end_id]
+    log.add_sampled([] if hidden else ids, said=said("a", thinking="two"))
+    log.add_user(user("and"))
+    shown = log.prompt_ids()
+    assert shown[: len(before)] == before and "one" in r.decode(shown)
+    assert r.decode(shown[len(before) :]).startswith("a\n<|im_start|>user\nand\n")
+
+
 def test_the_log_line_names_what_keeping_overrules():
     thinking = shape_of(THINKING)
     assert described(thinking, "template") == (

@@ -106,3 +106,23 @@ def test_the_pipeline_stops_before_anything_runs_when_the_source_changed(tmp_pat
     assert reproduce.moved(local(tmp_path / "rows"), tmp_path, tmp_path / ".state", keep=True) == []
     followed = local(tmp_path / "rows", accept_changed=True)
     assert reproduce.moved(followed, tmp_path, tmp_path / ".state") == ["stage_data"]
+
+
+def test_rows_are_kept_when_asked_though_the_parameters_accept_changes(staged):
+    (staged / "rows/a.jsonl").write_text(ROWS[0])
+    given = local(staged / "rows", accept_changed=True)
+    again, said = judge(given, staged / "staged", staged / ".state", keep=True)
+    assert not again and said.endswith("changed a.jsonl; the staged rows are used")
+
+
+def test_a_file_that_goes_while_it_is_looked_at_cannot_be_told(staged, monkeypatch):
+    monkeypatch.setattr("envace.data.local.local_names", lambda want: ["a.jsonl", "gone.jsonl"])
+    again, said = judge(local(staged / "rows"), staged / "staged", staged / ".state", keep=False)
+    assert not again and said.endswith("No such file or directory); the staged rows are used")
+    assert "gone.jsonl cannot be read" in said
+
+
+def test_accepting_changes_is_no_part_of_what_was_staged(staged):
+    before = (staged / "staged/manifest.json").read_text()
+    stage(local(staged / "rows", accept_changed=True), staged / "again", state=staged / ".state")
+    assert (staged / "again/manifest.json").read_text() == before

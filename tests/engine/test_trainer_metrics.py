@@ -1,12 +1,12 @@
 """What a step trains on, and what its metrics say of its seconds and of the update."""
 
-import json
 import types
 
 import pytest
 from step_kit import episodes_of
 
 from envace.engine.steps import server_metrics, step_seconds
+from envace.learn.running import read_means
 
 
 def test_parts_add_up_to_the_step():
@@ -139,10 +139,7 @@ def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
         values, _ = step_of(method, step, padding=0, episodes=both, sources=sources)
         # the running means are the groups' own, so nothing is drawn anywhere; one mean over both (0.4375) would draw
         assert [row[0] for row in values] == pytest.approx([0.5, -0.5, 0.125, -0.125])
-    assert json.loads((step_of.work / "running" / "2.json").read_text()) == {
-        "act/desk": 0.5,
-        "act/cm2": 0.375,
-    }
+    assert read_means(step_of.work, 2) == {"act/desk": 0.5, "act/cm2": 0.375}
 
     # a resumed run whose third step holds cm2 alone, and better: (2 * 0.875 + 2 * 0.375) / 4 = 0.625 for each
     def better(step):
@@ -153,5 +150,5 @@ def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
 
     values, _ = step_of(method, 3, padding=0, episodes=better, sources=sources)
     assert [row[0] for row in values] == pytest.approx([1.0 - 0.625, 0.75 - 0.625])
-    means = json.loads((step_of.work / "running" / "3.json").read_text())
+    means = read_means(step_of.work, 3)
     assert means == {"act/desk": 0.5, "act/cm2": 0.5 * 0.375 + 0.5 * 0.875}

@@ -1,15 +1,15 @@
 """The fidelity stage from policy to files, on a world of one shelf."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from shelf_kit import player, shelf_task
 
 from envace.chat.renderer import ByteRenderer
 from envace.params import parse
-from envace.types import replace
+from envace.types import PolicyRef, replace
 from tasks import fidelity
+from tasks.serving import Served
 
 TASKS = [shelf_task(k, left=left) for k, left in enumerate((1, 2, 0))]
 
@@ -38,8 +38,8 @@ def measured(run, monkeypatch, tasks=TASKS):
     monkeypatch.setattr(
         fidelity,
         "open_policy",
-        lambda run, name: SimpleNamespace(
-            policy=policy, renderer=ByteRenderer(), ref=SimpleNamespace(name=name)
+        lambda run, name: Served(
+            policy=policy, renderer=ByteRenderer(), ref=PolicyRef(kind="tiny", uri="", name=name)
         ),
     )
     return fidelity.measure_fidelity.fn(run, "start")

@@ -1,10 +1,12 @@
 """The curve of training: which steps can be asked, what a point is of, what is said where weights are gone."""
 
+import dataclasses
 import json
 import shutil
 
 import pytest
 
+from envace.bench import desk
 from envace.data.store import write_tasks
 from envace.desk.tasks import generate
 from envace.engine import checkpoints, export, kept
@@ -142,6 +144,36 @@ def test_step_0_is_the_start_policy(work, tmp_path, monkeypatch):
     with task.weights(run, "envace-1", 0, "desk") as folder:
         assert folder == tmp_path / "models/start" and read_card(folder).name == "start"
     assert folder.is_dir()
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_a_point_is_read_as_its_training_reads(work, tmp_path, monkeypatch, capsys, step):
+    arms = {"own": {"old_thoughts": "keep", "thought_calls": "execute", "kl": 0.5}}
+    train = {**TRAIN, "runs": ["own-1", "envace-1"]}
+    run = project(tmp_path, monkeypatch, arms=arms, train=train, dynamics=CURVE | {"runs": ["own-1", "envace-1"]},
+                  eval={"policies": ["start"]}, tts={"policy": "start"}, fidelity={"policies": ["start"]})  # fmt: skip
+    shutil.copytree(tmp_path / "runs/train/envace-1", tmp_path / "runs/train/own-1")
+    asked = []
+
+    def exported(params, work, start, out, *, name, step):
+        shutil.copytree(BUNDLED, out)
+        return write_card(out, PolicyRef(kind="trained", uri=str(out), step=step, name=name))
+
+    async def played(*_, method, **__):
+        asked.append(method)
+        raise KeyError("that is all")
+
+    monkeypatch.setattr(export, "export", exported)
+    monkeypatch.setattr(desk, "evaluate", played)
+    for training in ("own-1", "envace-1"):
+        with pytest.raises(KeyError, match="that is all"):
+            task.evaluate_step.fn(run, training, step, "desk")
+    plain = run.params.resolved_method()
+    assert plain.old_thoughts == "template" and plain.thought_calls == "ignore"
+    own = dataclasses.replace(plain, old_thoughts="keep", thought_calls="execute")  # not its kl
+    assert (
+        asked == [own, plain] and capsys.readouterr().out.count("old_thoughts keep appends all the same") == 1
+    )
 
 
 def test_what_a_kill_leaves_of_an_export_goes_and_a_lost_manifest_is_named(work, tmp_path, monkeypatch):

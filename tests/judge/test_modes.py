@@ -196,3 +196,14 @@ def test_the_task_is_asked_about_its_own_turn():
     with serving(says(FINE)) as server:
         judge, [verdicts] = judge_turns(options(server.url), tasks=(two,))
     assert verdicts == [] and server.bodies == [] and judge.bill.requests == 0
+
+
+def test_an_item_that_holds_says_that_the_question_about_another_step_failed():
+    _, [verdicts], _ = judged(
+        lambda t: "prose" if "It was sent" in t else {"answer": True}, mode="step_item", attempts=1
+    )
+    assert [(v.answer, v.step, v.reason, v.failed) for v in verdicts] == [
+        (Answer.YES, 0, "", "judge_malformed: not JSON")
+    ] * 2
+    _, [fine], _ = judged(lambda text: {"answer": True}, mode="step_item")
+    assert [v.failed for v in fine] == ["", ""]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envace.errors import DataError
 from envace.learn.advantage import role_advantages
 from envace.learn.running import priors, read_means, updated, write_means
 from envace.method import Method
@@ -168,3 +169,10 @@ def test_the_state_of_every_step_is_kept_and_a_lost_one_is_an_error(tmp_path):
     assert read_means(tmp_path, 2) == {"act/desk": 0.6}
     with pytest.raises(FileNotFoundError):
         read_means(tmp_path, 3)
+
+
+def test_means_of_another_format_are_refused_and_not_read_as_none(tmp_path):
+    write_means(tmp_path, 1, {"act/desk": 0.5})
+    (tmp_path / "running/1.json").write_text('{"act/rehearse": 0.5}')
+    with pytest.raises(DataError, match="running/1.json holds .* another format .* starts a new work folder"):
+        read_means(tmp_path, 1)

@@ -22,6 +22,7 @@ from envace.learn.rows import rows_from_episode
 from envace.method import PRESETS, Method
 from envace.rollout.policy import Completion, ScriptedPolicy
 from envace.types import (
+    Answer,
     FailureReason,
     FinishReason,
     Memory,
@@ -29,6 +30,7 @@ from envace.types import (
     Sampling,
     Source,
     StopReason,
+    Verdict,
     from_json,
     replace,
     to_json,
@@ -89,6 +91,24 @@ def test_a_judge_without_an_answer_makes_the_episode_unscored(unscored, reward):
     assert (e.stop, e.reward, e.stop_detail) == (StopReason.JUDGE_FAILED, reward, "C1: table")
     assert e.unscored_reason == "judge_failed: C1: table"
     assert judge.asked == [0]
+
+
+class HalfJudge:
+    """Every item holds for one step, while the question about another step of the first turn failed."""
+
+    async def judge_turn(self, task, turn, messages):
+        failed = "" if turn else "judge_timeout"
+        return [
+            Verdict(item_id=i.id, turn=turn, answer=Answer.YES, failed=failed) for i in task.checklist[turn]
+        ]
+
+
+def test_a_failed_question_about_an_item_that_holds_ends_the_episode_under_zero_alone():
+    zero = play(two_roles(GOOD), judge=HalfJudge(), method=Method(unscored="zero"))
+    assert (zero.stop, zero.turn_rewards, zero.reward) == (StopReason.JUDGE_FAILED, (1.0,), 0.5)
+    assert zero.unscored_reason == "judge_failed: C0, C1: judge_timeout"
+    exclude = play(two_roles(GOOD), judge=HalfJudge(), method=Method(unscored="exclude"))
+    assert (exclude.stop, exclude.reward, exclude.unscored) == (StopReason.DONE, 1.0, False)
 
 
 @pytest.mark.parametrize(("unscored", "reward"), [("exclude", None), ("zero", (0.25 + 0.5) / 2)])

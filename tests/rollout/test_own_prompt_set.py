@@ -53,11 +53,13 @@ def test_a_misspelt_name_gets_the_nearest(root):
         ("section_call.txt", "no place to fill in", r"must hold \$body once"),
         ("section_mood.txt", "$body", "is no section"),
         ("settings.txt", "history: some", "history is 'some'"),
+        ("settings.txt", "history: [", "settings.txt is no YAML: while parsing"),
+        ("act.txt", b"\xff\xfe", "act.txt cannot be read as UTF-8 text"),
     ],
 )
 def test_a_set_that_cannot_be_used_is_refused_before_anything_runs(file, text, words, root):
     path = root / "mine" / file
-    path.unlink() if text is None else path.write_text(text)
+    path.unlink() if text is None else path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ParamsError, match=f"rollout.prompt_set: prompt set 'mine': .*{words}"):
         named("mine")
 
@@ -78,3 +80,10 @@ def test_what_a_run_remembers_follows_the_text_of_the_set(root):
     (root / "mine/act.txt").write_text("Be brief.")
     prompts.load_prompt_set.cache_clear()
     assert prompt_set_hash("mine") != before
+
+
+def test_what_stands_in_the_place_of_a_file_and_cannot_be_read_is_named(root):
+    (root / "mine/act.txt").unlink(missing_ok=True)
+    (root / "mine/act.txt").mkdir()
+    with pytest.raises(ParamsError, match="rollout.prompt_set: prompt set 'mine': act.txt cannot be read"):
+        named("mine")

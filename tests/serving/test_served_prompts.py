@@ -104,9 +104,12 @@ def test_thinking_otherwise_than_in_training_must_be_meant():
     assert parse({"bench": bench | {"other_thinking": True}}).bench.thinking
     assert parse({"bench": bench, "rollout": {"enable_thinking": True}}).bench.thinking
     other = {"q": {"base_url": "http://h/v1", "model": "m"}}
-    assert parse(
-        {"bench": bench | {"policies": ["q"], "baselines": other}}
-    ).bench.thinking  # not trained here
+    baseline = {"bench": bench | {"policies": ["q"], "baselines": other}}
+    assert parse(baseline).bench.thinking  # not trained here
+    curve = {"runs": ["envace-1"], "steps": [0], "benchmarks": ["bfcl"]}  # of a policy that is
+    with pytest.raises(ParamsError, match="bench.thinking is true and rollout.enable_thinking is false"):
+        parse(baseline | {"dynamics": curve})
+    assert parse(baseline | {"dynamics": curve | {"benchmarks": ["desk"]}}).bench.thinking
 
 
 @pytest.mark.heavy

@@ -2,11 +2,15 @@
 
 import base64
 import json
+import subprocess
+import traceback
 from urllib.parse import quote
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from envace.errors import UserError
+from envace.errors import UserError, describe
+from envace.track.clean import Redacted
 from envace.track.redact import MARK, Redactor, key_variables
 
 
@@ -100,3 +104,89 @@ def test_exceptions_lose_their_secrets_with_their_causes(monkeypatch):
 def test_text_that_is_no_utf8_comes_out_as_it_was():
     redact = Redactor({"a": {"key_env": "K"}}, {"K": "ocelot-4411"})
     assert redact.text("\ud800 ocelot-4411 \udc80") == f"\ud800 {MARK} \udc80"
+
+
+KEY = "ocelot-4411"
+KNOWS = Redactor({"a": {"key_env": "K"}}, {"K": KEY})
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("boom"), "boom"),
+        (TimeoutError(), ""),
+        (OSError(28, "No space left"), "[Errno 28] No space left"),
+        (OSError(f"boom {KEY}"), f"boom {MARK}"),
+        (OSError(28, f"No space for {KEY}"), f"[Errno 28] No space for {MARK}"),
+        (FileNotFoundError(2, "gone", f"/{KEY}/a"), f"[Errno 2] gone: '/{MARK}/a'"),
+        (OSError(18, "across", f"/{KEY}/a", None, f"/{KEY}/b"), f"[Errno 18] across: '/{MARK}/a' -> '/{MARK}/b'"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_system_keeps_its_words_whatever_it_was_made_of(error, words):
+    assert KNOWS.error(error) is error and str(error) == words
+
+
+def printed(error):
+    return "".join(traceback.format_exception(error))
+
+
+def test_groups_lose_the_secrets_of_their_members_and_of_their_own_words():
+    inner = ExceptionGroup("inner", [KeyError(KEY)])
+    inner.exceptions[0].__cause__ = ValueError(f"deep {KEY}")
+    error = ExceptionGroup("outer", [OSError(5, KEY), inner])
+    assert KNOWS.error(error) is error and KEY not in printed(error) and printed(error).count(MARK) == 3
+    told = ExceptionGroup(f"many {KEY}", [ValueError("one"), inner])
+    clean = KNOWS.error(told)
+    assert str(clean) == f"many {MARK} (2 sub-exceptions)" and clean.exceptions == told.exceptions
+
+
+def test_notes_lose_their_secrets():
+    error = ValueError("no")
+    error.add_note(f"asked with {KEY}")
+    assert KNOWS.error(error) is error and error.__notes__ == [f"asked with {MARK}"]
+
+
+class Asked(BaseModel):
+    age: int
+
+
+def foreign():
+    """An exception of a library, whose words no one can set."""
+    with pytest.raises(ValidationError) as caught:
+        Asked(age=KEY)
+    return caught.value
+
+
+def test_an_exception_whose_words_cannot_be_set_is_replaced_with_all_that_hangs_on_it():
+    with pytest.raises(Redacted, match="^ValidationError: 1 validation error for Asked") as caught:
+        with KNOWS.guarding():
+            try:
+                raise ValueError(f"first {KEY}")
+            except ValueError as e:
+                error = foreign()
+                error.add_note(f"noted {KEY}")
+                raise error from e
+    assert MARK in str(caught.value) and KEY not in printed(caught.value)
+    assert str(caught.value.__cause__) == f"first {MARK}" and caught.value.__notes__ == [f"noted {MARK}"]
+    group = KNOWS.error(ExceptionGroup("outer", [foreign(), ValueError("b")]))
+    assert [type(e) for e in group.exceptions] == [Redacted, ValueError] and KEY not in printed(group)
+    command = subprocess.CalledProcessError(1, ["curl", KEY])
+    assert KEY not in printed(KNOWS.error(command))
+
+
+def test_an_error_of_the_user_stays_one_and_its_cause_is_replaced():
+    with pytest.raises(UserError) as caught, KNOWS.guarding():
+        raise UserError({"said": KEY}) from foreign()
+    assert type(caught.value) is UserError and MARK in str(caught.value)
+    assert type(caught.value.__cause__) is Redacted and KEY not in describe(caught.value) + printed(
+        caught.value
+    )
+
+
+def test_exceptions_that_hang_together_in_a_ring_are_cleaned_once():
+    one, two = ValueError(f"one {KEY}"), foreign()
+    group = ExceptionGroup(f"all {KEY}", [one])
+    one.__context__, two.__context__, group.__cause__ = two, group, one
+    clean = KNOWS.error(group)
+    assert clean.__cause__ is clean.exceptions[0] is one and type(one.__context__) is Redacted
+    assert one.__context__.__context__ is clean and KEY not in printed(clean)

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from envace.params import parse
-from envace.types import Attempt, Memory
+from envace.types import Attempt, Memory, PolicyRef
 from tasks import rehearsal
+from tasks.serving import Served
 
 
 def attempt(k, ok, tokens):
@@ -65,7 +66,7 @@ def test_only_the_control_commits_without_a_memory(point, tried, monkeypatch):
     monkeypatch.setattr(
         rehearsal,
         "open_policy",
-        lambda run, name: SimpleNamespace(policy=0, renderer=0, ref=SimpleNamespace(name=name)),
+        lambda run, name: Served(policy=0, renderer=0, ref=PolicyRef(kind="tiny", uri="", name=name)),
     )
     variants = []
     monkeypatch.setattr(rehearsal, "score_samples", lambda *given: variants.append(given[-1]) or [])

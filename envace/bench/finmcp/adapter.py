@@ -47,11 +47,13 @@ class FinMcp:
         """Fetches the hub's rows first, where they are not here yet."""
         options = Options.of(request.options)
         paths = files(options)
-        rows = read(paths)
+        rows, content = read(paths), _content(options, paths)
         jobs = []
         for subset in request.subsets:
             chosen = chosen_of(rows, subset, options.tasks, request.limit, request.seed)
-            jobs += [_job(env, request, options, paths, subset, chosen, t) for t in range(request.trials)]
+            jobs += [
+                _job(env, request, options, paths, content, subset, chosen, t) for t in range(request.trials)
+            ]
         return jobs
 
     def parse(self, env: HarnessEnv, request: EvalRequest, runs: Sequence[RawRun]) -> list[SampleRecord]:
@@ -79,6 +81,13 @@ def _origin(options: Options) -> str:
     return "file" if options.tools else "server" if options.mode == "live" else "mined from gold calls"
 
 
+def _content(options: Options, paths: Sequence[Path]) -> dict[str, str]:
+    """Hashes of the files a job reads: edited under the same name, they make it another job."""
+    if options.tools and not Path(options.tools).is_file():
+        raise UserError(f"finmcp: options.tools {options.tools!r} is no file; correct it, or leave it empty")
+    return {"rows": digest(paths), "tools": digest([Path(options.tools)]) if options.tools else ""}
+
+
 def chosen_of(rows: Sequence[Row], subset: str, wanted: tuple[str, ...], limit: int, seed: int) -> list[str]:
     """`limit` tasks of a subset by hash, in the order of the files. Raises UserError for one without rows."""
     own = [r for r in rows if r.subset == subset and (not wanted or r.id in wanted)]
@@ -96,6 +105,7 @@ def _job(
     request: EvalRequest,
     options: Options,
     paths: Sequence[Path],
+    content: dict[str, str],
     subset: str,
     tasks: Sequence[str],
     trial: int,
@@ -110,6 +120,7 @@ def _job(
         "concurrency": request.concurrency,
         "max_calls": options.max_calls,
         "tools": str(Path(options.tools).resolve()) if options.tools else "",
+        "content": content,
         "agent": chat_of(agent, AGENT_KEY, **thinking_body(request)),
         "server": _server(options),
     }

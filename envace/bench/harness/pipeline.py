@@ -74,19 +74,24 @@ def _finished(
     min_complete: float,
     say: Say,
 ) -> dict[str, RawRun]:
-    """Jobs that are not run again: those that are done, and all that ended where the whole is complete enough."""
+    """Jobs that are not run again: those that are done, and all that ended where the whole is complete enough.
+
+    One that owes no samples has no share of the whole: it is run until it succeeds.
+    """
     runs = {job.name: run for job in jobs if (run := resume.done(job, request.out, marks))}
     if runs:
         say(f"{adapter.name}: {len(runs)} of {len(jobs)} jobs are done already")
     ended = {
         job.name: run
         for job in jobs
-        if job.name not in runs and (run := resume.done(job, request.out, marks, resume.ENDED))
+        if job.planned
+        and job.name not in runs
+        and (run := resume.done(job, request.out, marks, resume.ENDED))
     }
-    if not ended or len(runs) + len(ended) < len(jobs):
-        return runs
     both = runs | ended
-    samples = _samples(adapter, env, request, [both[job.name] for job in jobs])
+    if not ended or any(job.name not in both for job in jobs if job.planned):
+        return runs
+    samples = _samples(adapter, env, request, [both[job.name] for job in jobs if job.name in both])
     if not complete_enough(samples, min_complete):
         return runs
     say(

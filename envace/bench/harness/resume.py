@@ -10,6 +10,7 @@ that no evaluation left are never touched.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 import shutil
@@ -25,6 +26,7 @@ from envace.data.atomic import write_text
 from envace.errors import UserError
 from envace.types import Endpoint, SampleRecord, SampleStatus, replace, to_json
 
+ENVACE = Path(__file__).resolve().parents[2]
 BEGUN, DONE, ENDED = "begun.json", "done.json", "ended.json"
 SETTLED = {SampleStatus.SCORED, SampleStatus.AGENT_FAILURE}
 
@@ -37,9 +39,11 @@ class Marks:
     """
 
     def __init__(self, adapter: Adapter, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any]):
+        code = code_hash(code_files(Path(inspect.getfile(type(adapter))).parent))
+
         def of(**fixed: Any) -> dict[str, str]:
             asked = replace(request, concurrency=1, deadline_s=1.0, **fixed)
-            return {job.name: job_hash(job, env, asked, identity) for job in adapter.plan(env, asked)}
+            return {job.name: job_hash(job, env, asked, identity, code) for job in adapter.plan(env, asked)}
 
         self.whole, self.stem = of(), of(trials=1)
 
@@ -52,14 +56,29 @@ class Marks:
         }
 
 
-def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any]) -> str:
-    """What a job's outcome depends on. The free port a local server was given does not count, provided that
-    `policy_hash` says what it serves."""
+def code_files(own: Path) -> list[Path]:
+    """Files of this project that shape what a harness leaves: the benchmark's `own` folder, and what serves and reads
+    the answers."""
+    served = [*(ENVACE / "serving").glob("*.py"), *(ENVACE / "chat").glob("*.py")]
+    shared = [ENVACE / "bench/harness/answers.py", ENVACE / "bench/vita/driver.py"]  # FinMCP's client too
+    return sorted({*(p for p in own.iterdir() if p.is_file()), *served, *shared})
+
+
+def code_hash(files: Sequence[Path]) -> str:
+    """Hash of the files' names and content, wherever the project lies."""
+    sums = [(p.parent.name, p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files]
+    return hashlib.sha256(json.dumps(sorted(sums)).encode()).hexdigest()
+
+
+def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any], code: str) -> str:
+    """What a job's outcome depends on; `code` is the hash of the code that runs it. The free port a local server was
+    given does not count, provided that `policy_hash` says what it serves."""
     own = {k: v for k, v in asdict(job).items() if k not in ("deadline_s", "name")}
     asked = {role: {**to_json(e), "base_url": ""} for role, e in roles(request)}
     whose = {k: identity.get(k) for k in ("policy", "policy_hash", "variant")}
-    text = json.dumps([env.spec.ref, versions(env), own, asked, whose], sort_keys=True, default=str)
-    for i, address in enumerate(sorted(job.reaches) if identity.get("policy_hash") else ()):
+    text = json.dumps([env.spec.ref, versions(env), code, own, asked, whose], sort_keys=True, default=str)
+    # by role, as adapters list them: in the order of addresses, a number would depend on the port
+    for i, address in enumerate(job.reaches if identity.get("policy_hash") else ()):
         if is_loopback(address):
             text = re.sub(re.escape(origin(address)) + r"(?!\d)", f"<local {i}>", text)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -113,9 +132,11 @@ def _continues(earlier: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def settle(run: RawRun, samples: Sequence[SampleRecord], marks: Marks) -> None:
-    """Mark a job done when nothing of it needs another run, else ended."""
+    """Mark a job done when nothing of it needs another run, else ended. One that owes no samples is judged by its
+    exit status."""
     owed = set(run.job.planned)
     settled = all(s.status in SETTLED for s in samples if (s.task, s.trial) in owed)
+    settled = settled if owed else run.code == 0
     said = {
         "hash": marks.whole[run.job.name],
         "code": run.code,
@@ -123,7 +144,9 @@ def settle(run: RawRun, samples: Sequence[SampleRecord], marks: Marks) -> None:
         "isolated": run.isolated,
         "reason": run.reason,
     }
-    write_text(run.folder / (DONE if settled else ENDED), json.dumps(said))
+    mark, other = (DONE, ENDED) if settled else (ENDED, DONE)
+    (run.folder / other).unlink(missing_ok=True)
+    write_text(run.folder / mark, json.dumps(said))
 
 
 def lost(samples: Sequence[SampleRecord]) -> list[SampleRecord]:
