@@ -20,7 +20,7 @@ study: ## the learning study: seeds, controls, rehearsal (sizes/study.yaml; hour
 	@$(MAKE) --no-print-directory size NAME=study
 	@$(MAKE) --no-print-directory repro ARGS="$(ARGS)"
 
-test: venv ## the fast tests and one real verl run (under 10 minutes)
+test: venv ## the fast tests and real verl runs (about ten minutes)
 	$(PY) -m pytest -m "not heavy" $(ARGS)
 
 test-all: venv ## everything, with the parts that start servers and whole pipelines
