@@ -154,10 +154,9 @@ def write_outcome(run: Any, outcome: Outcome, out: Path, names: tuple[str, ...])
             {"scores": outcome.scores, "seconds": outcome.seconds, "versions": versions(), **outcome.notes},
         )
         write_jsonl(scratch / "samples.jsonl", outcome.samples)
-        if outcome.attempts or names[0] == "tts":
+        write_jsonl(scratch / "episodes.jsonl", outcome.episodes)
+        if names[0] == "tts":
             write_jsonl(scratch / "attempts.jsonl", outcome.attempts)
-        else:
-            write_jsonl(scratch / "episodes.jsonl", outcome.episodes)
         values = {s.metric: s.score for s in outcome.scores}
         write_json(scratch / "metrics.json", nested(names, values))
     log_scores(run, names, outcome.scores)

@@ -68,3 +68,11 @@ def test_what_the_judge_did_in_an_evaluation_is_counted_beside_its_scores(run, t
     verdicts = [v for e in outcome.episodes for v in e.verdicts]
     assert run.logged["judge/verdicts"] == len(verdicts) > 0 == run.logged["judge/unscored"]
     assert run.logged["files/success"] == 1.0 and "judge/requests" not in run.logged
+
+
+def test_the_committed_episodes_of_tts_are_kept_beside_its_private_tries(run, tmp_path):
+    outcome = evaluation.play_benchmark.fn(run, "start", "files")
+    for names, tries in ((("evaluate", "start", "files"), False), (("tts", "plain-0"), True)):
+        evaluation.write_outcome.fn(run, outcome, tmp_path / names[0], names)
+        assert len((tmp_path / names[0] / "episodes.jsonl").read_text().splitlines()) == 4 * 2
+        assert (tmp_path / names[0] / "attempts.jsonl").exists() == tries
