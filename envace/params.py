@@ -24,15 +24,12 @@ from envace.params_check import cross_check
 from envace.params_read import kind, nearest, record
 from envace.sections import (
     SFT,
-    BaselineParams,
-    BenchParams,
     DataParams,
     EngineParams,
     JudgeParams,
     McpParams,
     Params,
     PolicyParams,
-    RoleParams,
     RolloutParams,
     SFTParams,
     SimulatorParams,
@@ -40,6 +37,7 @@ from envace.sections import (
     TTSParams,
     split_run,
 )
+from envace.sections_bench import BaselineParams, BenchParams, RoleParams
 
 __all__ = [
     "BaselineParams",

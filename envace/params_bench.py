@@ -12,7 +12,9 @@ from typing import Any, get_args
 
 from envace.errors import ParamsError, UserError
 from envace.params_read import nearest
-from envace.sections import OWN, BaselineParams, Harness, Params
+from envace.ranges import Harness
+from envace.sections import Params
+from envace.sections_bench import OWN, BaselineParams
 
 BASELINE = re.compile(r"[A-Za-z0-9][\w.-]*", re.A)
 HARNESSES = get_args(Harness)

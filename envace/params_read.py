@@ -15,7 +15,7 @@ import typing
 from typing import Annotated, Any, Literal
 
 from envace.errors import ParamsError
-from envace.sections import MAY_BE_EMPTY
+from envace.ranges import MAY_BE_EMPTY
 
 NUMBER = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z"

@@ -112,21 +112,26 @@ def test_an_object_replaced_between_two_attempts_starts_again_and_says_so(store,
     assert said[0] == f"b.parquet changed at its source; it starts again without its {kept} old bytes"
 
 
-def test_an_object_replaced_during_the_transfer_is_never_mixed(store, tmp_path):
-    client, relay = store
-    put(client, **{"cm2/b.parquet": BIG})
+def replaced_midway(client, relay):
+    """A progress callback that puts other bytes in the object's place and cuts the transfer."""
     relay.holds = 8 * MB
 
-    def replace_midway(done, total, name):
+    def callback(done, total, name):
         if done > 3 * MB and relay.holds:
             put(client, **{"cm2/b.parquet": BIG[::-1]})
             relay.breaks, relay.holds = [0], 0
             relay.released.set()
 
+    return callback
+
+
+def test_an_object_replaced_during_the_transfer_is_never_mixed(store, tmp_path):
+    client, relay = store
+    put(client, **{"cm2/b.parquet": BIG})
     with pytest.raises(
         DataError, match="b.parquet in bucket 'rows' at http.* changed while it was being fetched"
     ):
-        fetch(given(), tmp_path / "f", replace_midway, quiet)
+        fetch(given(), tmp_path / "f", replaced_midway(client, relay), quiet)
     assert bytes_of(fetch(given(), tmp_path / "f", say=quiet)) == {"b.parquet": BIG[::-1]}
 
 
@@ -134,15 +139,9 @@ def test_an_object_of_a_versioned_bucket_arrives_as_listed_though_it_is_replaced
     client, relay = store
     client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     put(client, **{"cm2/b.parquet": BIG})
-    relay.holds = 8 * MB
-
-    def replace_midway(done, total, name):
-        if done > 3 * MB and relay.holds:
-            put(client, **{"cm2/b.parquet": BIG[::-1]})
-            relay.breaks, relay.holds = [0], 0
-            relay.released.set()
-
-    assert bytes_of(fetch(given(), tmp_path / "f", replace_midway, quiet)) == {"b.parquet": BIG}
+    assert bytes_of(fetch(given(), tmp_path / "f", replaced_midway(client, relay), quiet)) == {
+        "b.parquet": BIG
+    }
     assert relay.ranges()  # it was taken up after the cut
     with pytest.raises(DataError, match="changed b.parquet"):
         fetch(given(), tmp_path / "f", say=quiet)
