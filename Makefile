@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: harnesses warmstart help repro study test test-all fuzz speed venv up down status params size lock lint report clean
+.PHONY: harnesses warmstart help repro study test test-all fuzz speed venv up down status params size lock lint structure report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ lock: venv ## compile locks/control.lock anew
 
 lint: venv ## ruff
 	.venv/bin/ruff check . && .venv/bin/ruff format --check .
+
+structure: venv ## how much code there is, and what ties it together: ARGS="envace/judge --where"
+	@PYTHONPATH=. $(PY) benchmarks/structure.py $(ARGS)
 
 clean: ## forget this machine's state: servers' stores, training work folders
 	rm -rf .state

@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks import episodes
 from benchmarks.table import alternate, times, write_json
+from envace.config.method import Method
 from envace.errors import EnvironmentUnready, boundary
 from envace.learn.advantage import advantages
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
-from envace.method import Method
 from envace.types import Episode
 
 PEER, OURS = "verl's parts", "envace"

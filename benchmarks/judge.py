@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.loopback import server
 from benchmarks.table import times, write_json
+from envace.config import JudgeParams
 from envace.errors import boundary
 from envace.judge.asking import chat_body
 from envace.judge.bill import Bill
@@ -30,7 +31,6 @@ from envace.judge.endpoints import Patience
 from envace.judge.llm import LLMJudge
 from envace.judge.options import read_options
 from envace.judge.verdicts import read_reply
-from envace.params import JudgeParams
 from envace.types import Item, Message, Task, ToolCall
 
 HTTPX, OPENAI, OURS, WHOLE = "httpx", "openai", "envace client", "envace judge"

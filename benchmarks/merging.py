@@ -21,10 +21,10 @@ from typing import Any
 
 from benchmarks import episodes
 from benchmarks.table import alternate, write_json
+from envace.config.method import Method
 from envace.errors import boundary
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import Stream, streams_of
-from envace.method import Method
 from envace.types import Episode, Role
 
 PEER, OURS = "one row a generation", "merged"

@@ -32,14 +32,14 @@ Waves = list[list[Job]]
 
 def record(folder: Path, groups: int, members: int) -> Waves:
     """The requests of `groups` x `members` episodes of the desk, rehearsed by the policy itself."""
-    from envace.desk.tasks import generate
+    from envace.config import RolloutParams
+    from envace.config.method import resolve_method
     from envace.judge import RuleJudge
-    from envace.method import resolve_method
-    from envace.params import RolloutParams
     from envace.policy.local import LocalPolicy
     from envace.rollout.pool import episode_job, run_pool
     from envace.rollout.prompts import load_prompt_set
     from envace.rollout.sources import make_source
+    from envace.worlds.desk.tasks import generate
 
     policy, asked = LocalPolicy(folder, concurrency=groups * members), {}
 

@@ -24,8 +24,8 @@ from typing import Any
 from envace.chat.calls import render_calls
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
-from envace.method import Method
-from envace.params import RolloutParams
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.rollout.policy import GenerationRequest, ScriptedPolicy
 from envace.rollout.pool import Job, episode_job
 from envace.rollout.prompts import load_prompt_set

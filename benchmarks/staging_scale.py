@@ -21,8 +21,8 @@ import psutil
 
 from benchmarks import rows
 from benchmarks.spoil import SETTINGS
+from envace.config import Params, parse
 from envace.data.stage import stage
-from envace.params import Params, parse
 
 EVERY_S = 0.1  # between two samples of memory
 

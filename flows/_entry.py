@@ -21,13 +21,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params, load, to_dict
 from envace.errors import EnvironmentUnready, UserError, describe
-from envace.params import Params, load, to_dict
 from envace.track.redact import Redactor
 from flows import _procs, _services, state_dir
 
-PARENT_TASK = "ENVACE_PARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
-PARENT_RUN = "ENVACE_PARENT_RUN_ID"  # MLflow run the stage's run is a child of
+PARENT_TASK = "envacePARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
+PARENT_RUN = "envacePARENT_RUN_ID"  # MLflow run the stage's run is a child of
 INTERRUPTED = 130
 
 

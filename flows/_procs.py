@@ -1,7 +1,7 @@
 """Whose processes are whose, so that a killed pipeline's leftovers can be ended and nobody else's.
 
 Flows in: this process (a pipeline or a stage). Flows out: `.state/owners/<token>.json` naming it, and a token in
-`ENVACE_OWNERS`, which every descendant inherits in its environment.
+`envaceOWNERS`, which every descendant inherits in its environment.
 Invariant: a process is ended only when it carries, in its own environment, the token of an owner that is proven
 dead (pid and start time), or of the caller itself. Nothing is matched by name.
 """
@@ -22,7 +22,7 @@ import psutil
 
 from envace.track.process import Identity, alive, here, identify
 
-VARIABLE = "ENVACE_OWNERS"
+VARIABLE = "envaceOWNERS"
 GRACE_S = 5.0
 
 

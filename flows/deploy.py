@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from envace.config import Params, load
 from envace.errors import EnvironmentUnready, StageFailed, boundary
-from envace.params import Params, load
 from flows import _entry, _services, state_dir
 
 
@@ -21,9 +21,9 @@ def environment(params: Params, root: Path) -> dict[str, str]:
     """What prefect.yaml's templates name."""
     return {
         **os.environ,
-        "ENVACE_ROOT": str(root),
-        "ENVACE_WORK_POOL": params.prefect.work_pool,
-        "ENVACE_CRON": params.prefect.cron,
+        "envaceROOT": str(root),
+        "envaceWORK_POOL": params.prefect.work_pool,
+        "envaceCRON": params.prefect.cron,
         "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
     }
 

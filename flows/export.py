@@ -4,7 +4,7 @@ Flows in: the work folder of training. Flows out: `models/<arm>-<seed>/` with it
 Invariant: the step exported is the one train.json names.
 """
 
-from envace.params import split_run
+from envace.config import split_run
 from flows._entry import Run, stage
 
 

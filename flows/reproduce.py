@@ -30,14 +30,14 @@ from typing import Any
 if __package__ in (None, ""):  # a Prefect worker loads this file by path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from envace.config import Params, load
 from envace.data import drift
 from envace.errors import EnvironmentUnready, UserError, describe
-from envace.params import Params, load
 from envace.track.process import identify
 from flows import _dag, _entry, _procs, _services, state_dir
 
 UNWIND_S = 25.0  # stages get their own time first
-INSIDE = "ENVACE_IN_PIPELINE"
+INSIDE = "envaceIN_PIPELINE"
 STAGING = "stage_data"
 
 

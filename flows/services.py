@@ -20,8 +20,8 @@ from typing import Any
 
 import psutil
 
+from envace.config import Params, load
 from envace.errors import EnvironmentUnready, boundary
-from envace.params import Params, load
 from envace.track.client import default_uri
 from envace.track.process import identify
 from flows import _procs, _services, state_dir

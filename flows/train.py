@@ -5,7 +5,7 @@ Flows in: staged tasks, start weights, parameters. Flows out: `runs/train/<arm>-
 Invariant: succeeds only when exactly `train.steps` steps are done; called again then, it returns at once.
 """
 
-from envace.params import split_run
+from envace.config import split_run
 from flows._entry import Run, stage
 
 

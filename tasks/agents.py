@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envace.params import BaselineParams, BenchParams, Params, RoleParams
+from envace.config import BaselineParams, BenchParams, Params, RoleParams
 from envace.policy.card import read_card
 from envace.types import Endpoint, PolicyRef, Sampling, replace
 

@@ -23,11 +23,11 @@ from envace.bench.harness.registry import adapter as find_adapter
 from envace.bench.harness.resume import lost
 from envace.bench.harness.spec import EvalRequest, EvalRoles, RawRun
 from envace.bench.summary import complete_enough
+from envace.config import BaselineParams, to_dict
 from envace.errors import StageFailed
-from envace.params import BaselineParams, to_dict
+from envace.report.table import few
 from envace.track.lineage import versions
 from envace.types import PolicyRef, SampleRecord, ScoreRecord
-from envace.view.table import few
 from tasks.agents import agent_of, part, thinks
 from tasks.evaluation import nested
 from tasks.files import publish, write_json, write_jsonl

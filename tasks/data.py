@@ -12,8 +12,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.config import Params
 from envace.errors import DataError
-from envace.params import Params
 from envace.types import Task
 from tasks.files import publish
 
@@ -21,9 +21,9 @@ from tasks.files import publish
 @task(cache_policy=NO_CACHE)
 def stage_rows(run: Any, out: Path) -> dict[str, Any]:
     """Read, check, select, split; returns the manifest. Raises DataError naming the first bad field."""
-    from envace import worlds
     from envace.data import kept
     from envace.data.stage import stage
+    from envace.worlds import registry as worlds
 
     worlds.load(run.params.rollout.worlds)
     raw = out.parent / "raw"
@@ -73,9 +73,9 @@ def split_file(run: Any, split: str) -> Path:
 
 def read_split(run: Any, split: str) -> list[Task]:
     """The tasks of a staged split: train, held, unseen or files. Raises DataError naming what would stage it."""
-    from envace import worlds
     from envace.data.store import read_tasks
     from envace.rollout.prompts import lend
+    from envace.worlds import registry as worlds
 
     worlds.load(run.params.rollout.worlds)  # a row's rules may name the user's own kinds
     path = split_file(run, split)

@@ -20,9 +20,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.config import Params
 from envace.engine import kept
 from envace.errors import DataError
-from envace.params import Params
 from envace.policy.card import read_card
 from envace.types import SampleRecord, ScoreRecord
 from tasks.bench import Bench, copy_raw, keep_counts, run_harness

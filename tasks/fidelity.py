@@ -14,7 +14,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envace.fidelity.scores import Score
+from envace.bench.fidelity.scores import Score
 from envace.track.lineage import versions
 from tasks.data import read_split
 from tasks.evaluation import Ticker, choose, nested
@@ -41,8 +41,8 @@ def measure_fidelity(run: Any, policy: str) -> Measured:
 
 
 def _calls(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
-    from envace.fidelity.measure import measure
-    from envace.fidelity.scores import summarise
+    from envace.bench.fidelity.measure import measure
+    from envace.bench.fidelity.scores import summarise
 
     p = run.params
     rows = asyncio.run(
@@ -56,7 +56,7 @@ def _calls(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
 
 def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     """The collusion gap; nothing where it is switched off or no task has a world to compare with."""
-    from envace.fidelity.gap import play_both, rows_of, summarise
+    from envace.bench.fidelity.gap import play_both, rows_of, summarise
     from envace.judge import make_judge
 
     p = run.params

@@ -1,7 +1,7 @@
 """The report and what MLflow keeps of it.
 
 Flows in: the outputs of every stage. Flows out: `report/`.
-Invariant: the pages are written by `envace.view`; here they are only stored and registered.
+Invariant: the pages are written by `envace.report`; here they are only stored and registered.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tasks.files import writable
 @task(cache_policy=NO_CACHE)
 def build_report(run: Any) -> dict[str, float]:
     """Write report/index.html, report.md and summary.json; returns the summary."""
-    from envace import worlds
-    from envace.view.report import build
+    from envace.report.report import build
+    from envace.worlds import registry as worlds
 
     worlds.load(run.params.rollout.worlds)  # staged rows may name the user's own kinds
     with writable(run.path("report")):

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envace.params import Params
+from envace.config import Params
 from envace.track.client import RunLog
 
 OURS = "envace"  # the harness of benchmarks that are played in this process

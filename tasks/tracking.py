@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from envace.params import Params, flatten, split_run, to_dict
+from envace.config import Params, flatten, split_run, to_dict
 from envace.track import client as mlflow_client
 from envace.track.client import FAILED, FINISHED, KILLED, RunLog
 from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
@@ -110,7 +110,7 @@ def stage_run(
 ) -> Iterator[RunLog]:
     """The MLflow run of one stage execution, under the pipeline's parent."""
     store = Store(run.params, run.root, run.state)
-    given = os.environ.get("ENVACE_PARENT_RUN_ID", "")
+    given = os.environ.get("envacePARENT_RUN_ID", "")
     parent = None if given else store.find_parent()
     tags = {
         "envace.stage": run.name.split("@")[0],

@@ -17,8 +17,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.config import SFT
 from envace.errors import DataError, EnvironmentUnready, UserError
-from envace.params import SFT
 from envace.types import PolicyRef
 from tasks.files import check_writable, publish, writable, write_csv, write_json
 from tasks.tracking import lineage_of_model, trace_training

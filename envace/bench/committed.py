@@ -15,7 +15,7 @@ from typing import Any
 from envace.errors import DataError
 from envace.judge.rules import judge_item
 from envace.types import Answer, Episode, Task
-from envace.worlds import World, kind_of, make_world, same_state
+from envace.worlds.registry import World, kind_of, make_world, same_state
 
 
 def committed(task: Task, episode: Episode) -> dict[str, float]:
@@ -68,7 +68,7 @@ def floor_scores(
     tasks: Sequence[Task], seed: int, policies: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
     """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps": 1.0}}`."""
-    from envace.desk.agents import DoNothingPolicy, RandomPolicy
+    from envace.worlds.desk.agents import DoNothingPolicy, RandomPolicy
 
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}
     return {name: _run(mean_scores(policy, tasks, seed)) for name, policy in agents.items()}
@@ -78,7 +78,7 @@ def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Any]:
     """The agents without skill that the tasks' kind of world brings beyond the two every kind has."""
     if {kind_of(task) for task in tasks} != {"desk"}:
         return {}
-    from envace.desk.agents import floor_policies as desks
+    from envace.worlds.desk.agents import floor_policies as desks
 
     return desks(tasks, seed)
 
@@ -97,9 +97,9 @@ async def mean_score(policy: Any, tasks: Sequence[Task], seed: int, metric: str 
 async def true_episode(task: Task, policy: Any, seed: int) -> Episode:
     """One episode of a scripted policy in the true world, judged by rules."""
     from envace.chat.renderer import ByteRenderer
+    from envace.config import RolloutParams
+    from envace.config.method import Method
     from envace.judge.base import RuleJudge
-    from envace.method import Method
-    from envace.params import RolloutParams
     from envace.rollout.episode import run_episode
     from envace.rollout.prompts import load_prompt_set
     from envace.rollout.sources import EnvironmentSource

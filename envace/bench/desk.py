@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 
 from envace.bench.committed import committed
 from envace.chat.renderer import Renderer
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import DataError
 from envace.judge import Judge
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.policy import Policy
 from envace.rollout.pool import Job, episode_job, run_pool
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, Memory, SampleRecord, SampleStatus, Sampling, StopReason, Task
-from envace.worlds import kind_of, world_class
+from envace.worlds.registry import kind_of, world_class
 
 NOT_THE_POLICY = {
     StopReason.POLICY_FAILED,  # the model could not be asked

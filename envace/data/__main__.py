@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from envace import worlds
+from envace.config import Params, load
 from envace.data.annotate.cli import add as add_annotate
 from envace.data.check import examine
 from envace.data.faults import Fault, Reject
@@ -24,7 +24,7 @@ from envace.data.settle import Entry, settle
 from envace.data.sift import Sieve, keep, storable
 from envace.data.sources import READERS, Raw
 from envace.errors import DataError, boundary
-from envace.params import Params, load
+from envace.worlds import registry as worlds
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,11 +12,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params
 from envace.data.fetch import place
 from envace.data.fetched import Wanted, differences
 from envace.data.local import quick_digests
 from envace.errors import DataError
-from envace.params import Params
 
 ASKED = ("source", "uri", "revision", "patterns")  # of `data`: together they name the source
 

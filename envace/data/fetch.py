@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from envace.config import Params
 from envace.data.fetched import Fetched, File, Record, Wanted, differences, listing
 from envace.data.local import in_place
 from envace.data.parts import Broken, Part, Remote, Upstream, drop_others, part_path
 from envace.data.progress import Progress, Say
 from envace.errors import DataError, EnvironmentUnready
-from envace.params import Params
 
 T = TypeVar("T")
 ATTEMPTS = 5  # in a row that brought nothing
@@ -32,8 +32,8 @@ PAUSE_S = 1.0  # before the second attempt; doubles with each
 
 
 def place(params: Params, state: Path | None = None) -> Path:
-    """The folder of a source: below `state`, else ENVACE_STATE, else `.state/`."""
-    state = state or Path(os.environ.get("ENVACE_STATE") or ".state")
+    """The folder of a source: below `state`, else envaceSTATE, else `.state/`."""
+    state = state or Path(os.environ.get("envaceSTATE") or ".state")
     return state / "data" / Wanted.of(params).key
 
 
@@ -186,7 +186,7 @@ def _check_room(want: Wanted, parts: Path, missing: list[Remote]) -> None:
     if need > free:
         raise EnvironmentUnready(
             f"data.uri {want.uri!r} needs {need / 1e9:.1f} GB and {parts.parent} has {free / 1e9:.1f} GB free; set "
-            "data.patterns to fewer files or ENVACE_STATE to a folder on a larger disk"
+            "data.patterns to fewer files or envaceSTATE to a folder on a larger disk"
         )
 
 

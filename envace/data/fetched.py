@@ -15,11 +15,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
+from envace.config import Params
 from envace.data.atomic import sha256, write_text
 from envace.data.parts import Remote
 from envace.data.progress import Say
 from envace.errors import DataError
-from envace.params import Params
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -13,12 +13,12 @@ import os
 import shutil
 from pathlib import Path
 
+from envace.config import Params
 from envace.data.atomic import write_text
 from envace.data.fetch import place
 from envace.data.fetched import File, Record, Wanted
 from envace.data.progress import Say
 from envace.errors import EnvironmentUnready
-from envace.params import Params
 
 FETCHED = ("hub", "s3")
 ABOUT = "source.json"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from envace.config import Params
 from envace.data.dealt import read_splits
 from envace.data.length import Counter
 from envace.data.rules import Options
 from envace.data.select import Ratios, read_ratios
 from envace.data.sift import Sieve
-from envace.params import Params
 
 
 @dataclass(frozen=True, slots=True)

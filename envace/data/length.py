@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from envace.config import Params
 from envace.data.forms import Row
 from envace.errors import DataError
-from envace.params import Params
 from envace.rollout.prompts import load_prompt_set, with_head
 from envace.types import Message
 

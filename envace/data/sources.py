@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params
 from envace.data.dealt import split_of_files
 from envace.data.fetch import fetch, place
 from envace.data.progress import RowMeter, Say, shown
 from envace.data.readers import READERS, Raw
 from envace.data.schema import row_from_task
-from envace.params import Params
 from envace.types import Task
 
 __all__ = ["READERS", "Origin", "Raw", "open_source"]
@@ -39,7 +39,7 @@ class Origin:
 def open_source(params: Params, state: Path | None = None, say: Say = print) -> Iterator[Origin]:
     """The rows of `data.source`, its files fetched and verified first.
 
-    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`); a local source is remembered there only
+    Fetched files stay below `state` (else envaceSTATE, else `.state/`); a local source is remembered there only
     where `state` is given. Raises DataError and EnvironmentUnready.
     """
     if params.data.source == "desk":
@@ -84,8 +84,8 @@ def _desk(params: Params) -> Origin:
 
 def _desk_splits(params: Params) -> dict[str, Callable[[], list[Task]]]:
     """Split -> what makes its tasks. A split of no tasks is left out."""
-    from envace.desk.tasks import generate as desk
-    from envace.files.tasks import generate as files
+    from envace.worlds.desk.tasks import generate as desk
+    from envace.worlds.files.tasks import generate as files
 
     p = params.desk
     makers = {

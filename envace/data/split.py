@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from envace.config import Params
 from envace.data.select import share_of
 from envace.errors import DataError
-from envace.params import Params
 
 SPLITS = ("train", "held", "unseen", "files")  # every file a staged folder may hold
 

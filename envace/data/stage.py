@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params
 from envace.data.atomic import replacing, write_text
 from envace.data.check import ANNOTATE
 from envace.data.faults import Reject
@@ -35,7 +36,6 @@ from envace.data.sources import Raw, open_source
 from envace.data.split import SPLITS, deal
 from envace.data.store import write_rows
 from envace.errors import DataError, EnvironmentUnready
-from envace.params import Params
 
 CHUNK = 64  # rows judged together
 SCRAPS = ".staging-"  # how scratch folders begin

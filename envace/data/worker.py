@@ -16,8 +16,8 @@ import sys
 import traceback
 from typing import Any, BinaryIO
 
-from envace import worlds
 from envace.data.pool import RARE
+from envace.worlds import registry as worlds
 
 
 def serve(asked: BinaryIO, told: BinaryIO) -> None:

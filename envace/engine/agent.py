@@ -20,6 +20,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 from envace.chat.renderer import HFRenderer
+from envace.config.method import Method
 from envace.engine.dataset import tasks_of
 from envace.engine.overrides import AGENT_LOOP
 from envace.engine.progress import beat
@@ -28,13 +29,12 @@ from envace.judge import make_judge
 from envace.judge.checklist import training_task
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import Stream, record, streams_of
-from envace.method import Method
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, GenerationRequest
 from envace.rollout.prompts import PromptSet, lend, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json
-from envace.worlds import load as load_worlds
+from envace.worlds.registry import load as load_worlds
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from envace.config import Params
 from envace.engine import checkpoints
 from envace.engine.overrides import interpreter
 from envace.errors import StageFailed, UserError
-from envace.params import Params
 from envace.policy.card import weights_hash, write_card
 from envace.types import PolicyRef
 

@@ -17,9 +17,9 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from envace.config import EngineParams
 from envace.engine.cpu_platform import cores
 from envace.engine.runfile import current
-from envace.params import EngineParams
 from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
 from envace.types import Sampling
 

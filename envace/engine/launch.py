@@ -19,15 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from envace.config import Params, to_dict
 from envace.engine import checkpoints, process
 from envace.engine.overrides import interpreter, trainer_env, verl_overrides
 from envace.engine.progress import Progress, follow, last_beat, line, read_steps
 from envace.engine.runfile import RunFile
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.checklist import training_task
-from envace.params import Params, to_dict
 from envace.policy.card import read_card
-from envace.worlds import load as load_worlds
+from envace.worlds.registry import load as load_worlds
 
 OnProgress = Callable[[Progress], None]
 
@@ -188,7 +188,7 @@ def main() -> None:
     """Train one arm from staged data and start weights, printing a line a step."""
     import argparse
 
-    from envace.params import load
+    from envace.config import load
 
     cli = argparse.ArgumentParser(prog="python -m envace.engine.launch", description=main.__doc__)
     cli.add_argument("--params", default="params.yaml")

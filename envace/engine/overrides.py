@@ -12,9 +12,9 @@ import os
 import sys
 from pathlib import Path
 
+from envace.config import Params
+from envace.config.method import Method
 from envace.learn.weights import LOSS_AGG_MODE
-from envace.method import Method
-from envace.params import Params
 
 PLUGIN = "envace.engine.plugin"
 TRAINER = "envace_sync"
@@ -41,10 +41,8 @@ def verl_overrides(
 def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
     """Environment of the verl subprocess and, through Ray, of all its workers."""
     env = {
-        "ENVACE_RUN_FILE": str(run_file),
-        "ENVACE_WORK": str(
-            work
-        ),  # marks every process of this run, so that leftovers can be told from others
+        "envaceRUN_FILE": str(run_file),
+        "envaceWORK": str(work),  # marks every process of this run, so that leftovers can be told from others
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "TOKENIZERS_PARALLELISM": "false",

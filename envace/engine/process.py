@@ -2,7 +2,7 @@
 
 Flows in: a command, its environment and a work folder. Flows out: its exit status, or one error naming the
 innermost cause and the log.
-Invariant: only processes that carry this work folder in their environment (ENVACE_WORK) or that a pid file of
+Invariant: only processes that carry this work folder in their environment (envaceWORK) or that a pid file of
 ours names with the same start time are ever signalled.
 """
 
@@ -69,14 +69,14 @@ def refuse_second(pid_file: Path, what: str) -> None:
 def marked(work: Path) -> list[psutil.Process]:
     """Live processes started for a work folder, this one excepted.
 
-    Most carry ENVACE_WORK; some of Ray's helpers overwrite their environment with a title, but stay in the session
+    Most carry envaceWORK; some of Ray's helpers overwrite their environment with a title, but stay in the session
     that the trainer opened.
     """
     session = _session(work / "trainer.pid")
     found = []
     for process in psutil.process_iter():
         try:
-            ours = process.environ().get("ENVACE_WORK") == str(work) or os.getsid(process.pid) == session
+            ours = process.environ().get("envaceWORK") == str(work) or os.getsid(process.pid) == session
             if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, PermissionError):

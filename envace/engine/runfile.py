@@ -1,4 +1,4 @@
-"""What the processes of one training run share: a JSON file named by ENVACE_RUN_FILE.
+"""What the processes of one training run share: a JSON file named by envaceRUN_FILE.
 
 Flows in: the launcher's parameters. Flows out: `RunFile`, read once per process by the agent loop and the
 trainer.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from envace.params import Params, parse, to_dict
+from envace.config import Params, parse, to_dict
 
-ENV_NAME = "ENVACE_RUN_FILE"
+ENV_NAME = "envaceRUN_FILE"
 
 
 @dataclass(frozen=True, kw_only=True)

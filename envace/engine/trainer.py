@@ -46,7 +46,7 @@ from envace.learn.rewards import trained_rewards
 from envace.learn.running import read_means, updated, write_means
 from envace.learn.streams import rows_of_streams, token_advantages
 from envace.types import Episode, Row, from_json, replace
-from envace.worlds import load as load_worlds
+from envace.worlds.registry import load as load_worlds
 
 POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
 

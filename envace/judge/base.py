@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from envace.params import JudgeParams
+from envace.config import JudgeParams
 from envace.types import Message, Task, Verdict
 
 

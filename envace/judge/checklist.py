@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from envace.config.method import Method
 from envace.errors import DataError
-from envace.method import Method
 from envace.types import Answer, Item, Task, Verdict, replace
 
 GROUNDING = "tool.content"  # what a grounding item looks at: the responses, not what ACT made of them

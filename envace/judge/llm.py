@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from envace.config import JudgeParams
 from envace.judge.asking import chat_body, fenced, step_body, steps_of
 from envace.judge.audit import Agreement, audited, said
 from envace.judge.bill import Bill
@@ -30,7 +31,6 @@ from envace.judge.client import RETRIED_STATUS, Client
 from envace.judge.endpoints import LONGEST_PAUSE_S, Patience
 from envace.judge.options import Options, read_options
 from envace.judge.verdicts import WORDS, Finding, JudgeFault, read_reply, read_single
-from envace.params import JudgeParams
 from envace.types import Answer, Audit, Item, Message, Task, Verdict, replace
 
 __all__ = ["LONGEST_PAUSE_S", "LLMJudge", "RETRIED_STATUS", "WORDS", "chat_body", "fenced"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from envace.config import JudgeParams
 from envace.errors import EnvironmentUnready, ParamsError
-from envace.params import JudgeParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from envace import worlds
 from envace.types import JSON
+from envace.worlds import registry as worlds
 
 MAX_DEPTH = 24  # rules and values inside each other
 GROUNDED_PARTS = ("records", "rules")

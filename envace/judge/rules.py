@@ -47,11 +47,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envace import worlds
 from envace.chat.validate import validate_call
 from envace.errors import DataError
 from envace.judge.rule_check import RuleError, check_rule
 from envace.types import JSON, Answer, Item, Message, Task, ToolCall, Verdict
+from envace.worlds import registry as worlds
 
 
 class _Missing:

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from envace.config.method import Method
 from envace.learn.baselines import BASELINES, Live
 from envace.learn.running import Means, priors
-from envace.method import Method
 from envace.types import Row, replace
 
 

@@ -28,12 +28,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envace import worlds
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
 from envace.judge.rules import exchanges
 from envace.rollout.prompts import matches
 from envace.types import JSON, Episode, Observation, Source, Task, ToolCall
+from envace.worlds import registry as worlds
 
 Pair = tuple[ToolCall, JSON]  # a call and the content of its response
 UNKNOWN = object()

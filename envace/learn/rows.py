@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import fsum
 
-from envace.method import Method
+from envace.config.method import Method
 from envace.types import Episode, Generation, Role, Row
 
 Credit = Callable[[Episode, int], float]  # (scored episode, turn of the row) -> the row's reward

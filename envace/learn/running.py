@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from envace.config.method import Method
 from envace.errors import DataError
-from envace.method import Method
 from envace.types import Row
 
 Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn

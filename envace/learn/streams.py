@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from envace.config.method import Method
 from envace.learn.weights import LOSS_AGG_MODE, row_weights, verl_weights
-from envace.method import Method
 from envace.types import Role, Row, replace
 
 

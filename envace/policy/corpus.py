@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envace.method import Method
-from envace.params import Params, RolloutParams, TTSParams
+from envace.config import Params, RolloutParams, TTSParams
+from envace.config.method import Method
 from envace.tts import memory as notes
 from envace.types import Memory, Message, Role, Task, ToolCall, replace
 
@@ -46,7 +46,7 @@ class Teacher:
     and condensation from the expert's own plan. Now and then an ACT step slips; that answer is not kept."""
 
     def __init__(self, tasks: Sequence[Task], renderer: Any, end_id: int, seed: int):
-        from envace.desk.expert import ExpertPolicy
+        from envace.worlds.desk.expert import ExpertPolicy
 
         self.expert = ExpertPolicy(tasks, renderer)
         self.tasks = {t.id: t for t in tasks}

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from envace.params import Params, TinyParams
+from envace.config import Params, TinyParams
 from envace.policy import card
 from envace.policy.corpus import PLAYED, Sample, collect, texts_of
 from envace.types import PolicyRef, Role
@@ -41,8 +41,8 @@ def build_start(params: Params, out: Path, progress: Progress | None = None) -> 
     progress receives {"step", "steps", "loss", "answer_loss", "tokens", "seconds"} every few updates.
     """
     from envace.chat.renderer import HFRenderer
-    from envace.desk.tasks import generate
     from envace.policy.tokenizer import END, build_tokenizer
+    from envace.worlds.desk.tasks import generate
 
     tiny, began = params.policy.tiny, time.monotonic()
     tasks = generate(params.desk.seed, "warm", tiny.tasks)
@@ -64,9 +64,9 @@ def continue_start(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from envace.chat.renderer import HFRenderer
-    from envace.desk.tasks import generate
     from envace.policy.tokenizer import END
     from envace.types import replace
+    from envace.worlds.desk.tasks import generate
 
     began = time.monotonic()
     tokenizer = AutoTokenizer.from_pretrained(start)

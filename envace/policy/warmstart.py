@@ -20,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params, load
 from envace.errors import UserError
-from envace.params import Params, load
 from envace.policy.card import read_card, write_card
 from envace.types import FailureReason, Generation, Role, Source, Task, replace
 
@@ -50,9 +50,9 @@ async def measure(folder: Path, params: Params) -> dict[str, Any]:
 async def _success(policy: Any, split: str, params: Params) -> dict[str, Any]:
     from envace.bench.committed import floor_policies, floor_scores
     from envace.bench.desk import evaluate
-    from envace.desk.tasks import generate
-    from envace.fidelity.scores import score
+    from envace.bench.fidelity.scores import score
     from envace.judge import RuleJudge
+    from envace.worlds.desk.tasks import generate
 
     tasks = generate(params.desk.seed, split, TASKS)
     samples, episodes = await evaluate(
@@ -75,9 +75,9 @@ def _well_formed(generations: Sequence[Generation]) -> float:
 
 
 async def _fidelity(policy: Any, params: Params) -> dict[str, Any]:
-    from envace.desk.tasks import generate
-    from envace.fidelity.measure import measure as rehearse_calls
-    from envace.fidelity.scores import summarise
+    from envace.bench.fidelity.measure import measure as rehearse_calls
+    from envace.bench.fidelity.scores import summarise
+    from envace.worlds.desk.tasks import generate
 
     tasks = generate(params.desk.seed, "held", TASKS)
     rows = await rehearse_calls(
@@ -89,9 +89,9 @@ async def _fidelity(policy: Any, params: Params) -> dict[str, Any]:
 
 async def _forms(policy: Any, params: Params) -> dict[str, float]:
     """Share of usable self-evaluations and condensations, and of rehearsed responses that keep the contract."""
-    from envace.desk.tasks import generate
     from envace.rollout.prompts import load_prompt_set
     from envace.tts.rehearse import rehearse
+    from envace.worlds.desk.tasks import generate
 
     tasks: list[Task] = generate(params.desk.seed, "held", FORMS_TASKS)
     done = await asyncio.gather(*(

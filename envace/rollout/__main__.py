@@ -19,12 +19,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from envace import worlds
 from envace.chat.renderer import ByteRenderer, Renderer
+from envace.config import Params, RolloutParams, load
+from envace.config.method import Method
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
-from envace.method import Method
-from envace.params import Params, RolloutParams, load
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Policy
 from envace.rollout.prompts import load_prompt_set
@@ -32,6 +31,7 @@ from envace.rollout.show import Printer, wants_colour
 from envace.rollout.sources import make_source
 from envace.rollout.state import FAILED
 from envace.types import Endpoint, Episode, Task, replace, to_json
+from envace.worlds import registry as worlds
 
 EXAMPLES = """\
 examples:
@@ -43,7 +43,10 @@ examples:
 Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
 MADE_ID = re.compile(r"(?:desk-(train|held|unseen|warm)|files-held)-(\d{1,6})")
-EXPERTS = {"desk": "envace.desk.expert", "files": "envace.files.expert"}  # kind of world -> its ExpertPolicy
+EXPERTS = {
+    "desk": "envace.worlds.desk.expert",
+    "files": "envace.worlds.files.expert",
+}  # kind of world -> its ExpertPolicy
 SOURCES = get_args(get_type_hints(Method)["source"])
 Chosen = tuple[Policy, Renderer, RolloutParams]
 
@@ -195,10 +198,10 @@ def _staged(data: Path) -> list[Task]:
 
 def _generate(params: Params, split: str, n: int) -> list[Task]:
     if split == "files":
-        from envace.files.tasks import generate as files
+        from envace.worlds.files.tasks import generate as files
 
         return files(params.desk.seed, n)
-    from envace.desk.tasks import generate
+    from envace.worlds.desk.tasks import generate
 
     return generate(params.desk.seed, split, n)
 

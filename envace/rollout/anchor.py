@@ -7,7 +7,7 @@ them, refused ones included; a refused call is not asked). Every true answer is 
 
 `substitute`  ACT sees the true response; nothing is rehearsed for that call.
 `bonus`       ACT sees the rehearsed response. Its generation keeps an agreement from 0 to 1 with the true one
-              (`envace.fidelity.agree.agreement`; 0 when it broke the contract), which earns its own row
+              (`envace.bench.fidelity.agree.agreement`; 0 when it broke the contract), which earns its own row
               `anchor_weight` times as much (`envace.learn.rows.anchored`).
 
 The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records; where those
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from envace.method import Method
+from envace.config.method import Method
 from envace.rollout.context import Answer, CallContext, ObservationSource
 from envace.types import FailureReason, Observation, Source, replace
 
@@ -72,7 +72,7 @@ async def _substitute(source: ObservationSource, ctx: CallContext, true: Observa
 
 
 async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation) -> Answer:
-    from envace.fidelity.agree import agreement
+    from envace.bench.fidelity.agree import agreement
 
     observation, generation = await source.answer(ctx)
     if generation is None:  # the prompt did not fit: there is no row to pay

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from envace.method import Method
-from envace.params import RolloutParams
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.types import Role, Sampling, StopReason, replace
 
 FLOOR = 16  # tokens; a generation with less room than this cannot hold a call or a sentence

@@ -18,9 +18,9 @@ from envace.chat.calls import ParsedReply
 from envace.chat.published import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise, split_thinking
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.judge.base import Judge
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.answering import answer_all, close, refuse_message
 from envace.rollout.budget import act_room, calls_exhausted, exhausted, seeded
 from envace.rollout.context import ObservationSource

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envace.chat.text import clip, sanitise
+from envace.config import McpParams
 from envace.errors import EnvironmentUnready, ParamsError, describe
-from envace.params import McpParams
 from envace.types import ToolCall
 
 REFUSALS = {-32601, -32602}  # JSON-RPC: no such method, bad parameters. The server works and says no

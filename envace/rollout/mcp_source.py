@@ -13,8 +13,8 @@ from typing import Any
 
 from envace.chat.contract import is_error
 from envace.chat.text import clip, dumps, sanitise, sanitise_json, strict_loads
+from envace.config import McpParams
 from envace.errors import DataError, ParamsError
-from envace.params import McpParams
 from envace.rollout.context import Answer, CallContext
 from envace.rollout.mcp_session import McpSession, Refused, sdk
 from envace.rollout.rehearsal import BROKEN

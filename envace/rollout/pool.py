@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import StageFailed
 from envace.judge.base import Judge
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.context import ObservationSource
 from envace.rollout.episode import run_episode
 from envace.rollout.halt import Halt, halting

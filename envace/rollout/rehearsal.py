@@ -12,8 +12,8 @@ from collections import Counter
 from envace.chat.published import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise
-from envace.method import Method
-from envace.params import RolloutParams
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.rollout.budget import room
 from envace.rollout.context import Answer, CallContext
 from envace.rollout.policy import Completion, GenerationRequest, Policy, ask

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envace.chat.renderer import Renderer
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import DataError
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.context import Answer, CallContext
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, GenerationRequest

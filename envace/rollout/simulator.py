@@ -11,9 +11,9 @@ import asyncio
 from weakref import WeakKeyDictionary
 
 from envace.chat.renderer import Renderer
+from envace.config import RolloutParams, SimulatorParams
+from envace.config.method import Method
 from envace.errors import ParamsError
-from envace.method import Method
-from envace.params import RolloutParams, SimulatorParams
 from envace.rollout.context import Answer, CallContext
 from envace.rollout.endpoint import EndpointPolicy
 from envace.rollout.policy import Completion, GenerationRequest

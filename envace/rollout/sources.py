@@ -18,15 +18,15 @@ from typing import Any
 
 from envace.chat.contract import is_error
 from envace.chat.renderer import Renderer
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import DataError
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.context import Answer, CallContext, ObservationSource
 from envace.rollout.policy import Policy
 from envace.rollout.prompts import load_prompt_set, matches
 from envace.rollout.rehearsal import RehearsalSource
 from envace.types import FailureReason, Observation, Record, Source, Task
-from envace.worlds import make_world
+from envace.worlds.registry import make_world
 
 __all__ = [
     "CallContext", "EnvironmentSource", "ObservationSource", "RecordedSource", "RehearsalSource", "make_source",

@@ -19,9 +19,9 @@ from envace.chat.calls import ParsedReply
 from envace.chat.renderer import Renderer
 from envace.chat.text import dumps
 from envace.chat.tokens import TokenLog
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.judge.base import Judge
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.context import ObservationSource
 from envace.rollout.policy import Policy
 from envace.rollout.prompts import with_head

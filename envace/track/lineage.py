@@ -100,7 +100,7 @@ def versions() -> dict[str, str]:
 
 
 def lineage_tags(root: Path, params: Any, stage: str = "", policy: str = "") -> dict[str, str]:
-    """Every lineage tag of one run. `params` is envace.params.Params."""
+    """Every lineage tag of one run. `params` is envace.config.Params."""
     tags = {
         "git.commit": git_commit(root),
         "git.dirty": git_dirty(root),

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from envace.method import Method
-from envace.params import RolloutParams, TTSParams
+from envace.config import RolloutParams, TTSParams
+from envace.config.method import Method
 from envace.tts import memory as notes
 from envace.types import Attempt, Item, Memory, Message, Role, Sampling, Task, Verdict, replace
 

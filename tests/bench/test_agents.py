@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from envace.params import RoleParams, parse
+from envace.config import RoleParams, parse
 from envace.policy.card import write_pointer
 from envace.serving import serve as serving
 from envace.types import Endpoint, PolicyRef, Sampling
@@ -33,7 +33,7 @@ def served_with(tmp_path, monkeypatch, policy: str, folder: Path, **base) -> tup
     trainer.mkdir(parents=True)
     (trainer / "vllm").write_text(FAKE_VLLM.format(python=sys.executable, log=tmp_path / "argv.json"))
     (trainer / "vllm").chmod(0o755)
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     section = {
         "policies": ["start"],
         "benchmarks": ["bfcl"],

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from envace.params import load, parse, to_dict
-from envace.view import paper
+from envace.config import load, parse, to_dict
+from envace.report import paper
 
 SIZE = Path(__file__).resolve().parents[2] / "sizes/paper.yaml"
 

@@ -11,8 +11,8 @@ from harness_kit import FakeBench, server
 
 from envace.bench.harness import registry
 from envace.bench.harness.spec import EvalRoles
+from envace.config import parse
 from envace.errors import ParamsError, StageFailed
-from envace.params import parse
 from envace.policy.card import read_card
 from envace.types import Endpoint, ScoreRecord, replace
 from flows._entry import Run
@@ -31,7 +31,7 @@ class Log:
 
 
 def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
-    monkeypatch.setenv("ENVACE_STATE", str(root / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(root / ".state"))
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
     options = section.pop("options", {})
     section = {

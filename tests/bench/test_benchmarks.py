@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from envace.config import parse
 from envace.data.stage import stage
 from envace.errors import DataError, UserError
-from envace.files.expert import ExpertPolicy
-from envace.files.tasks import generate
-from envace.params import parse
 from envace.types import PolicyRef
+from envace.worlds.files.expert import ExpertPolicy
+from envace.worlds.files.tasks import generate
 from tasks import evaluation
 from tasks.serving import Served
 

@@ -15,8 +15,8 @@ import pytest
 from harness_kit import FakeBench, server
 
 from envace.bench.harness import pipeline, registry
+from envace.config import parse
 from envace.errors import StageFailed
-from envace.params import parse
 from flows._entry import Run, report_failure
 from tasks import bench, training
 from tasks.tracking import stage_run
@@ -60,11 +60,11 @@ def params_of(url: str) -> dict:
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     monkeypatch.setenv("OTHER_KEY", KEY)
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
     monkeypatch.setattr(registry, "check", lambda name, options: None)
-    for name in ("MLFLOW_TRACKING_URI", "ENVACE_PARENT_RUN_ID", "PREFECT_API_URL"):
+    for name in ("MLFLOW_TRACKING_URI", "envacePARENT_RUN_ID", "PREFECT_API_URL"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # the store's, which it leaves for processes

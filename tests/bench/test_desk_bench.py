@@ -8,15 +8,15 @@ import pytest
 from envace.bench.desk import NOT_THE_POLICY, evaluate, sample_of, trial_seed
 from envace.bench.summary import plan, summarise
 from envace.chat.renderer import ByteRenderer
-from envace.desk.agents import DoNothingPolicy
-from envace.desk.expert import ExpertPolicy
-from envace.desk.tasks import generate
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import DataError, StageFailed
 from envace.judge import RuleJudge
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.policy import ScriptedPolicy
 from envace.types import Memory, SampleStatus, Source, StopReason, replace
+from envace.worlds.desk.agents import DoNothingPolicy
+from envace.worlds.desk.expert import ExpertPolicy
+from envace.worlds.desk.tasks import generate
 
 RENDERER = ByteRenderer()
 PARAMS = RolloutParams(prompt_tokens=65536, response_tokens=4096)

@@ -61,7 +61,7 @@ from importlib import import_module
 from envace.bench.harness.registry import ADAPTERS, adapter
 for name in ADAPTERS:
     adapter(name)
-for name in ("envace.bench.compare", "envace.view.report", "tasks.bench"):
+for name in ("envace.bench.compare", "envace.report.report", "tasks.bench"):
     import_module(name)
 """
     done = subprocess.run(

@@ -13,8 +13,8 @@ from envace.bench.harness.registry import adapter
 from envace.bench.harness.spec import EvalRoles, HarnessEnv
 from envace.bench.vita import source as vita
 from envace.bench.vita.adapter import Vita
-from envace.params import load
-from envace.params_bench import HARNESSES
+from envace.config import load
+from envace.config.check_bench import HARNESSES
 from envace.policy.card import read_card, write_pointer
 from envace.types import Endpoint, PolicyRef, Sampling
 from flows._entry import Run
@@ -53,7 +53,7 @@ def envs(bfcl_source, tau2_env, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_size_plans_work_for_every_benchmark_it_names(size, envs, tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     params = load(ROOT / f"sizes/{size}.yaml")
     folder = tmp_path / "models/start"
     folder.mkdir(parents=True)

@@ -10,11 +10,11 @@ from token_kit import KINDS, TOOLS, renderer
 from envace.chat.calls import parse_assistant
 from envace.chat.renderer import ByteRenderer
 from envace.chat.tokens import TokenLog
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.judge.base import RuleJudge
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import streams_of
-from envace.method import Method
-from envace.params import RolloutParams
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import Completion, ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set

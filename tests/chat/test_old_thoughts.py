@@ -10,17 +10,17 @@ from envace.bench.desk import evaluate
 from envace.chat.append_only import described, shape_of
 from envace.chat.renderer import ByteRenderer
 from envace.chat.tokens import TokenLog
-from envace.desk.tasks import generate
+from envace.config import RolloutParams, parse
+from envace.config.method import Method
 from envace.judge.base import RuleJudge
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import streams_of
-from envace.method import Method
-from envace.params import RolloutParams, parse
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Role, replace
+from envace.worlds.desk.tasks import generate
 
 THINKING = RENDERERS["qwen3 thinking"]
 ROLLOUT = RolloutParams(prompt_tokens=20_000, response_tokens=400, max_steps=12, max_calls=99, max_errors=99)

@@ -7,10 +7,10 @@ import pytest
 from token_kit import ROOT
 
 from envace.chat.renderer import HFRenderer
+from envace.config import parse
+from envace.config.method import PRESETS
 from envace.engine.progress import Progress, line, read_lines
 from envace.errors import EnvironmentUnready, ParamsError
-from envace.method import PRESETS
-from envace.params import parse
 
 START = ROOT / "envace/policy/start"
 FOUND = (

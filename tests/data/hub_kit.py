@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from envace.params import parse
+from envace.config import parse
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 ID = "acme/rows"

@@ -10,11 +10,11 @@ import yaml
 from annotate_kit import BAD, Says, lines, raw_row, serving, well
 from hub_kit import ID, REVISION, Hub, params, served
 
+from envace.config import parse
 from envace.data.__main__ import main
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.errors import DataError, ParamsError
-from envace.params import parse
 
 BLOCK = {"source": "hub", "uri": ID, "revision": REVISION, "patterns": ["data/tool-*"]}
 
@@ -36,7 +36,7 @@ def hub(monkeypatch, tmp_path):
         Hub(shards | {"data/math-00.parquet": b"no rows", "README.md": b"#"}, large={"data/tool-00.parquet"})
     ) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("ENVACE_STATE", str(tmp_path / "state"))
+        monkeypatch.setenv("envaceSTATE", str(tmp_path / "state"))
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
         yield hub

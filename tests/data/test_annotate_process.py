@@ -12,9 +12,9 @@ from pathlib import Path
 
 from annotate_kit import BAD, Says, label, lines, raw_row, serving, well, write_rows
 
+from envace.config import parse
 from envace.data.stage import stage
 from envace.data.store import read_tasks
-from envace.params import parse
 
 ROOT = Path(__file__).parents[2]
 CANARY = "sk-canary-4f1d9e2b7c"

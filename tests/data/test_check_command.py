@@ -9,8 +9,8 @@ from test_staging import local, write_jsonl
 from envace.data.__main__ import main
 from envace.data.stage import stage
 from envace.data.store import write_tasks
-from envace.desk.tasks import generate
 from envace.errors import DataError
+from envace.worlds.desk.tasks import generate
 
 
 def test_checking_a_file_explains_each_fault(tmp_path, capsys):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from envace.data.check import Reject, check_row
 from envace.data.schema import row_from_task, task_from_row
 from envace.data.store import SCHEMA
-from envace.desk.tasks import generate
 from envace.errors import DataError
 from envace.types import Record, ToolCall, replace
+from envace.worlds.desk.tasks import generate
 
 TOOL = {
     "type": "function",

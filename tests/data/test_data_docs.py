@@ -13,6 +13,7 @@ import test_published_files
 import yaml
 from test_select import AUTHORS
 
+from envace.config import DataParams, parse
 from envace.data.__main__ import main
 from envace.data.annotate.arguments import fill_annotate
 from envace.data.faults import Reject
@@ -21,7 +22,6 @@ from envace.data.select import read_ratios
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.judge.rules import judge_item
-from envace.params import DataParams, parse
 from envace.types import Answer, replace
 
 ROOT = Path(__file__).resolve().parents[2]

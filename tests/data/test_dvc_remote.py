@@ -55,7 +55,7 @@ def wait_for(server, port):
 
 
 def environment(port, home):
-    own = ("PREFECT_", "MLFLOW_", "ENVACE_", "AWS_", "DVC_")
+    own = ("PREFECT_", "MLFLOW_", "envace", "AWS_", "DVC_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(own) and k != "PYTHONPATH"}
     return env | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

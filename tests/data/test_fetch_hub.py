@@ -8,10 +8,10 @@ import fetch_kit
 import pytest
 from hub_kit import ID, Hub, params, served
 
+from envace.config import parse
 from envace.data import fetch as module
 from envace.data.fetch import fetch
 from envace.errors import DataError, EnvironmentUnready, ParamsError
-from envace.params import parse
 
 MB = 1 << 20
 

@@ -141,7 +141,7 @@ def test_a_file_is_read_again_only_where_its_size_or_time_changed(folder, tmp_pa
 
 
 def test_the_place_follows_what_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path))
     one = place(params())
     assert one.parent == tmp_path / "data" and place(params()) == one
     others = [params(uri="a/b"), params(revision="f" * 40), params(patterns=["x"]), params(source="s3")]

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cm2_rows import TOOL, foreign_row
 
+from envace.config import parse
 from envace.data import jsontext
 from envace.data.check import Reject, check_row, examine
 from envace.data.forms import Kind, read_form
 from envace.data.schema import row_from_task, stored, task_from_row
 from envace.data.stage import stage
 from envace.data.store import read_tasks
-from envace.desk.tasks import generate
-from envace.params import parse
+from envace.worlds.desk.tasks import generate
 
 
 def forms_of(row):

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from hub_kit import ID, REVISION, Hub, served
 
+from envace.config import parse
 from envace.errors import EnvironmentUnready
-from envace.params import parse
 from envace.policy import hub
 
 ROOT = Path(__file__).resolve().parents[2]

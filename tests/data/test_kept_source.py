@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from hub_kit import Hub, params, served
 
+from envace.config import parse
 from envace.data import kept
 from envace.data.fetch import place
 from envace.data.schema import row_from_task
-from envace.desk.tasks import generate
 from envace.errors import DataError
-from envace.params import parse
+from envace.worlds.desk.tasks import generate
 from tasks.data import stage_rows
 
 ROWS = "".join(json.dumps(row_from_task(t)) + "\n" for t in generate(7, "train", 6))

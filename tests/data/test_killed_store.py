@@ -13,7 +13,7 @@ from store_kit import Store, stopped_at_last
 from envace.data.fetch import place
 from envace.data.schema import row_from_task
 from envace.data.stage import stage
-from envace.desk.tasks import generate
+from envace.worlds.desk.tasks import generate
 
 MB = 1 << 20
 SLOW = 2 * MB  # bytes a second

@@ -8,12 +8,12 @@ import pytest
 from test_cm2_rows import TOOL, foreign_row
 
 from envace.chat.renderer import HFRenderer
+from envace.config import parse
 from envace.data.check import examine
 from envace.data.length import prompt_counter
 from envace.data.schema import stored, task_from_row
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
-from envace.params import parse
 from envace.policy.warmstart import BUNDLED
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import ScriptedPolicy

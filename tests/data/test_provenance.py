@@ -10,10 +10,10 @@ from test_cm2_rows import foreign_row
 from test_forms import forms_of
 from test_staging import local, write_jsonl
 
+from envace.config import parse
 from envace.data.provenance import provenance
 from envace.data.stage import stage
 from envace.data.store import SCHEMA, read_rows
-from envace.params import parse
 
 UNSTATED = "as the source states"
 ANNOTATOR = {"model": "a-model", "passes": ["low"], "price_usd": None}

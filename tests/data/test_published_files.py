@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import rows
+from envace.config import load, parse
 from envace.data.stage import stage
 from envace.data.store import read_rows
 from envace.errors import DataError, ParamsError
-from envace.params import load, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 STEM = "checklist_annotated_rl_selected_by_stats_forverl"

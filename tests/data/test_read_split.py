@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from envace.config import parse
 from envace.data.stage import stage
 from envace.errors import DataError, ParamsError
-from envace.files.tasks import generate
-from envace.params import parse
+from envace.worlds.files.tasks import generate
 from tasks.data import read_split, report_manifest
 
 

@@ -7,18 +7,18 @@ from hub_kit import REVISION, Hub, served
 from s3_kit import BUCKET
 from s3_kit import served as s3_served
 
+from envace.config import parse
 from envace.data.schema import row_from_task
 from envace.data.stage import stage
-from envace.desk.tasks import generate
 from envace.errors import DataError
-from envace.params import parse
+from envace.worlds.desk.tasks import generate
 
 ROWS = "".join(json.dumps(row_from_task(t)) + "\n" for t in generate(7, "train", 4))
 
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch, tmp_path):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / "state"))
 
 
 def test_rows_under_an_s3_prefix_are_staged(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from test_cm2_rows import foreign_row
 from test_staging import local, write_jsonl
 
+from envace.config import parse
 from envace.data.check import examine
 from envace.data.schema import stored
 from envace.data.select import dropped, keep_share, read_ratios
@@ -16,7 +17,6 @@ from envace.data.split import deal
 from envace.data.stage import stage
 from envace.data.store import read_rows
 from envace.errors import DataError, ParamsError
-from envace.params import parse
 
 AUTHORS = {
     "most_steps": {1: 0.3}, "steps": {1: 0.2, 2: 0.3}, "tools": {1: 0.7, 2: 0.4}, "tools_used": {1: 0.4},

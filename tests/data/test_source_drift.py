@@ -7,12 +7,12 @@ import pytest
 from s3_kit import BUCKET
 from s3_kit import served as s3_served
 
+from envace.config import parse
 from envace.data.drift import drift, judge
 from envace.data.schema import row_from_task
 from envace.data.stage import stage
-from envace.desk.tasks import generate
 from envace.errors import DataError
-from envace.params import parse
+from envace.worlds.desk.tasks import generate
 from flows import reproduce
 
 ROWS = [json.dumps(row_from_task(t)) + "\n" for t in generate(7, "train", 6)]

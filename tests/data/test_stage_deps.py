@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from envace.config import DataParams
 from envace.data.manifest import NOT_WHAT_BUT_HOW
-from envace.params import DataParams
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["stage_data"]

@@ -11,16 +11,16 @@ import pytest
 from test_cm2_rows import TOOL, foreign_row
 from test_forms import forms_of
 
+from envace.config import parse
 from envace.data.check import examine
 from envace.data.length import prompt_counter
 from envace.data.schema import stored
 from envace.data.split import deal
 from envace.data.stage import stage
 from envace.data.store import SCHEMA, read_rows, read_tasks, write_rows, write_tasks
-from envace.desk.tasks import generate
 from envace.errors import DataError, EnvironmentUnready
-from envace.files.tasks import generate as files
-from envace.params import parse
+from envace.worlds.desk.tasks import generate
+from envace.worlds.files.tasks import generate as files
 from tasks.data import stage_rows
 
 DESK = {"desk": {"train_tasks": 8, "held_tasks": 4}}

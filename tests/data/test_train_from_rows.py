@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from test_traps import TRAPS
 
+from envace.config import load, parse
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.engine import checkpoints, launch, process
 from envace.engine.progress import read_steps
-from envace.params import load, parse
 from envace.policy.warmstart import BUNDLED
 from envace.types import Answer, Episode, Role, from_json
 

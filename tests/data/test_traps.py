@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from envace.config import parse
 from envace.data.check import Options, examine
 from envace.data.schema import row_from_task, stored, task_from_row
 from envace.data.sources import READERS
 from envace.data.stage import stage
 from envace.data.store import SCHEMA
-from envace.params import parse
 
 TRAPS = [json.loads(line) for line in Path(__file__).with_name("traps.jsonl").read_text().splitlines()]
 JSON_ONLY = {  # what no column of Arrow can hold

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from envace.params import load
+from envace.config import load
 from envace.policy.tiny import build_start
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")  # before verl is imported, which the functions below do

@@ -81,8 +81,8 @@ def update_batch(rows, method):
 @pytest.mark.parametrize("role_weights", [(1.0, 1.0), (1.0, 0.25)])
 @pytest.mark.parametrize("loss_weight", ["token", "generation", "episode"])
 def test_merged_rows_have_the_gradient_of_rows_of_their_own(engine, loss_weight, role_weights, monkeypatch):
+    from envace.config.method import Method
     from envace.learn.weights import LOSS_AGG_MODE
-    from envace.method import Method
 
     engine.optimizer.param_groups[0]["lr"] = 0.0  # both updates see the same weights
     gradients, step = [], engine.optimizer_step

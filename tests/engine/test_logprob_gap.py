@@ -6,9 +6,9 @@ import types
 import pytest
 import torch
 
+from envace.config import parse
 from envace.engine.logprob_gap import gap_metrics, gap_sums, gap_warning
 from envace.engine.progress import Progress, emit, follow, line
-from envace.params import parse
 
 LIMIT = 0.05
 

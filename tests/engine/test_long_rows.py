@@ -62,8 +62,8 @@ def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monke
     `data.max_response_length` (8 here) caps a generation; the row of 28 tokens is bounded by the context alone.
     """
     import envace.engine.cpu_platform  # noqa: F401
+    from envace.config.method import Method
     from envace.engine.agent import outputs_of
-    from envace.method import Method
 
     episode = long_episode()[1]
     outputs = outputs_of(episode, Method(rows="merged"), 1, fallback_id=0)
@@ -76,7 +76,7 @@ def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monke
 
 
 def test_bug_9_every_turn_of_a_long_row_gets_its_advantage(step_of):
-    from envace.method import Method
+    from envace.config.method import Method
 
     values, metrics = step_of(Method(rows="merged"), padding=0, episodes=long_episode)
     assert values[1] == ([0.5] * 4 + [0.0] * 2) * 4 + [0.5] * 4
@@ -84,9 +84,9 @@ def test_bug_9_every_turn_of_a_long_row_gets_its_advantage(step_of):
 
 
 def test_bug_9_a_row_that_was_cut_on_the_way_stops_the_step():
+    from envace.config.method import Method
     from envace.learn.rows import rows_from_episode
     from envace.learn.streams import record, rows_of_streams, streams_of
-    from envace.method import Method
 
     [stream] = streams_of(rows_from_episode(long_episode()[1], Method()), "merged")
     whole = torch.tensor(stream.loss_mask).numpy()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from envace.config import load
 from envace.engine.overrides import verl_overrides
-from envace.params import load
 
 ROOT = Path(__file__).resolve().parents[2]
 

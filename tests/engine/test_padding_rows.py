@@ -84,7 +84,7 @@ def filled(engine, method, queue, batch, seed=1):
 
 
 def test_copies_are_their_rows_and_placeholders_are_not_copied(engine):
-    from envace.method import Method
+    from envace.config.method import Method
 
     method = Method(padding="duplicates", rows="generation")
     queue, batch = queued(method)
@@ -104,7 +104,7 @@ def test_copies_are_their_rows_and_placeholders_are_not_copied(engine):
 
 
 def test_the_order_of_arrival_does_not_choose(engine):
-    from envace.method import Method
+    from envace.config.method import Method
 
     method = Method(padding="duplicates", rows="generation")
 
@@ -119,14 +119,14 @@ def test_the_order_of_arrival_does_not_choose(engine):
 
 
 def test_masked_rows_are_left_to_verl(engine):
-    from envace.method import Method
+    from envace.config.method import Method
 
     queue, batch = queued(Method())
     assert filled(engine, Method(), queue, batch) is batch
 
 
 def test_copies_count_in_the_baseline_and_episodes_count_once(engine, tmp_path, monkeypatch):
-    from envace.method import Method
+    from envace.config.method import Method
     from envace.types import Message, Task
 
     method = Method(padding="duplicates", rows="generation", baseline="generation", loss_weight="generation")

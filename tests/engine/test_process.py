@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from envace.config import load
 from envace.data.store import write_tasks
-from envace.desk.tasks import generate
 from envace.engine import launch, process
 from envace.errors import DataError, EnvironmentUnready, ParamsError, StageFailed
-from envace.params import load
 from envace.policy.card import write_card
 from envace.types import PolicyRef
+from envace.worlds.desk.tasks import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 PRELUDE = """#!{python}
 import json, os, pathlib, sys, time
-work = pathlib.Path(os.environ["ENVACE_WORK"])
+work = pathlib.Path(os.environ["envaceWORK"])
 def emit(phase, step, **metrics):
     with (work / "progress.jsonl").open("a") as f:
         f.write(json.dumps(dict(phase=phase, step=step, steps=4, metrics=metrics, eta_s=1.0, time=time.time())) + "\\n")
@@ -128,10 +128,10 @@ def test_kill_is_reported_as_a_kill(run):
 def test_leftovers_of_a_killed_run_are_reaped_and_others_left_alone(run):
     call, work = run
     own = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": str(work.resolve())}, start_new_session=True
+        ["sleep", "600"], env={**os.environ, "envaceWORK": str(work.resolve())}, start_new_session=True
     )
     other = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": "/elsewhere"}, start_new_session=True
+        ["sleep", "600"], env={**os.environ, "envaceWORK": "/elsewhere"}, start_new_session=True
     )
     try:
         time.sleep(0.2)
@@ -158,7 +158,7 @@ def test_a_second_run_of_the_same_folder_is_refused(run):
     call, work = run
     work.mkdir(exist_ok=True)
     alive = process.start(
-        ["sleep", "600"], {"ENVACE_WORK": str(work.resolve())}, work / "trainer.log", work / "trainer.pid"
+        ["sleep", "600"], {"envaceWORK": str(work.resolve())}, work / "trainer.log", work / "trainer.pid"
     )
     try:
         with pytest.raises(EnvironmentUnready, match="already running"):

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
+from envace.config import parse
 from envace.engine.launch import Watcher
 from envace.engine.progress import Progress, emit
-from envace.params import parse
 from tasks.training import ProgressView
 
 NOTE = "chat template: appends: tool results"

@@ -62,7 +62,7 @@ def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch)
 
 
 def test_verl_gets_token_advantages_with_holes_and_padding_of_zeros(step_of):
-    from envace.method import Method
+    from envace.config.method import Method
 
     values, metrics = step_of(Method())
     assert values == [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.5], [-0.5, -0.5], [0.0]]  # the rehearsal is lone
@@ -70,7 +70,7 @@ def test_verl_gets_token_advantages_with_holes_and_padding_of_zeros(step_of):
 
 
 def test_the_numbers_of_a_step_are_the_same_however_rows_are_merged(step_of):
-    from envace.method import Method
+    from envace.config.method import Method
 
     for loss_weight in ("token", "generation", "episode"):
         merged, own = (
@@ -95,7 +95,7 @@ def test_a_stored_episode_lacks_prompts_and_log_probabilities_and_nothing_else(t
 
 
 def test_an_episode_without_rows_weighs_nothing(step_of):
-    from envace.method import Method
+    from envace.config.method import Method
     from envace.types import replace
 
     def silent(step):
@@ -108,7 +108,7 @@ def test_an_episode_without_rows_weighs_nothing(step_of):
 
 
 def test_a_resumed_run_shrinks_towards_what_the_unbroken_one_did(step_of):
-    from envace.method import Method
+    from envace.config.method import Method
 
     method = Method(baseline="shrinkage", shrink_weight=2.0, shrink_memory=0.5)
     first, second = step_of(method, 1)[0], step_of(method, 2)[0]
@@ -122,7 +122,7 @@ def test_a_resumed_run_shrinks_towards_what_the_unbroken_one_did(step_of):
 
 def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
     """Prompts of two sources, two episodes each. desk earns 1 and 0, cm2 0.5 and 0.25, in every step."""
-    from envace.method import Method
+    from envace.config.method import Method
     from envace.types import replace
 
     def both(step):

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from envace.config import load
 from envace.data.store import write_tasks
-from envace.desk.tasks import generate
 from envace.engine import checkpoints, launch, process
 from envace.engine.export import export
 from envace.engine.progress import read_steps
 from envace.errors import StageFailed
-from envace.params import load
 from envace.policy.warmstart import BUNDLED
 from envace.types import Episode, Role, from_json
+from envace.worlds.desk.tasks import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 

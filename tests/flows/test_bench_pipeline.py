@@ -63,7 +63,7 @@ def project(tmp_path_factory):
 
 
 def run(folder: Path, *argv: str) -> subprocess.CompletedProcess:
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "ENVACE_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "envace"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env |= {"PATH": path, "PYTHONPATH": str(folder), "DVC_NO_ANALYTICS": "1"}
     env["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "300"  # a busy machine is no failure

@@ -7,14 +7,14 @@ import shutil
 import pytest
 
 from envace.bench import desk
+from envace.config import parse
 from envace.data.store import write_tasks
-from envace.desk.tasks import generate
 from envace.engine import checkpoints, export, kept
 from envace.errors import DataError, ParamsError, UserError
-from envace.params import parse
 from envace.policy.card import read_card, weights_hash, write_card
 from envace.policy.warmstart import BUNDLED
 from envace.types import PolicyRef
+from envace.worlds.desk.tasks import generate
 from flows._entry import Run
 from tasks import dynamics as task
 from tasks import summary
@@ -99,7 +99,7 @@ def test_a_curve_that_cannot_be_drawn_is_refused_before_training(change, words):
 
 def project(tmp_path, monkeypatch, **params) -> Run:
     """A project whose training is over; the merger is replaced by a copy of the bundled weights."""
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     given = parse({"train": TRAIN, "dynamics": CURVE, "mlflow": {"traces": 0, "failed_traces": 0},
                    "report": {"bootstrap": 100}, **params})  # fmt: skip
     run = Run("dynamics@envace-1-4-desk", given, tmp_path, Log())

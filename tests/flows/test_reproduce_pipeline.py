@@ -42,7 +42,7 @@ stages:
 
 def sh(folder, *args):
     path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "ENVACE_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "envace"))}
     env |= {"PATH": path, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DVC_NO_ANALYTICS": "1"}
     return subprocess.run(args, cwd=folder, env=env, capture_output=True, text=True, timeout=400)
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from envace.config import parse
+from envace.config.method import PRESETS, Method
 from envace.engine.progress import Progress
 from envace.errors import DataError, EnvironmentUnready, StageFailed
-from envace.method import PRESETS, Method
-from envace.params import parse
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task
 from flows import train as train_stage
 from flows._entry import Run
@@ -31,7 +31,7 @@ class Log:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////x.db")
     params = parse({"train": {"steps": 2, "save_every": 1}, "mlflow": {"traces": 0, "failed_traces": 0}})
     return Run("train@envace-1", params, tmp_path, Log())

@@ -2,7 +2,7 @@
 
 import json
 
-from envace.params import parse
+from envace.config import parse
 from tasks import summary
 
 SCORE = {"subset": "macro", "metric": "reward", "source": "derived", "harness": "tau2-1", "benchmark": "tau2"}

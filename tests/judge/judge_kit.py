@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from envace.config import JudgeParams
 from envace.judge.llm import LLMJudge
 from envace.judge.options import Options, read_options
-from envace.params import JudgeParams
 from envace.types import Item, Message, Task, ToolCall, Verdict, replace
 
 ITEMS = tuple(

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from envace.config.method import Method
 from envace.errors import DataError
 from envace.judge import episode_reward, turn_reward
 from envace.judge.checklist import required_items, training_task
-from envace.method import Method
 from envace.types import Answer, Item, Message, Task, Verdict
 
 YES, NO, UNSCORED = Answer.YES, Answer.NO, Answer.UNSCORED

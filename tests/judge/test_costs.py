@@ -3,12 +3,12 @@
 import pytest
 from judge_kit import FINE, completion, dead_url, judge_turns, judged, options, params, says, serving
 
+from envace.config.method import Method
 from envace.judge.bill import SUMMED, Bill
 from envace.judge.counts import judge_metrics
 from envace.judge.options import host
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.method import Method
 from envace.track.names import sanitise
 from envace.types import Answer, Audit, Episode, StopReason, Verdict, from_json, to_json
 

@@ -19,11 +19,11 @@ from judge_kit import (
     serving,
 )
 
+from envace.config import JudgeParams
 from envace.errors import EnvironmentUnready
 from envace.judge import make_judge, turn_reward
 from envace.judge.asking import chat_body
 from envace.judge.llm import LLMJudge
-from envace.params import JudgeParams
 from envace.types import Answer
 
 

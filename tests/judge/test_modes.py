@@ -20,6 +20,7 @@ from judge_kit import (
     serving,
 )
 
+from envace.config import JudgeParams
 from envace.errors import ParamsError
 from envace.judge.asking import step_body, steps_of
 from envace.judge.audit import Agreement, agreement, audited, said
@@ -27,7 +28,6 @@ from envace.judge.base import make_judge
 from envace.judge.cache import Appended
 from envace.judge.counts import judge_metrics
 from envace.judge.options import read_options
-from envace.params import JudgeParams
 from envace.types import Answer, Message, replace
 
 YES, NO, UNSCORED = (Answer.YES, ""), (Answer.NO, ""), (Answer.UNSCORED, "judge_malformed")

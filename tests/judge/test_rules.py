@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envace import worlds
 from envace.errors import DataError
 from envace.judge.rules import KINDS, judge_item
 from envace.types import Answer, Item, Message, Observation, Record, Source, Task, ToolCall
+from envace.worlds import registry as worlds
 
 KITE = {"user": "kite", "prefix": "#"}
 LOOK = {"tool": "get_order", "args": {"order_id": KITE}}

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envace.config.method import PRESETS, Method
 from envace.learn.advantage import advantages, role_advantages
-from envace.method import PRESETS, Method
 from envace.types import Role, Row
 
 ACT, REHEARSE = "act", "rehearse"

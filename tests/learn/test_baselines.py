@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envace.config.method import Method
 from envace.errors import DataError
 from envace.learn.advantage import role_advantages
 from envace.learn.running import priors, read_means, updated, write_means
-from envace.method import Method
 from envace.types import Role, Row
 
 ACT, REHEARSE = "act", "rehearse"

@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from envace import worlds
 from envace.learn.collapse import (
     collapse_metrics,
     entropy_bits,
@@ -25,6 +24,7 @@ from envace.types import (
     Task,
     ToolCall,
 )
+from envace.worlds import registry as worlds
 
 
 def look(key: str) -> ToolCall:

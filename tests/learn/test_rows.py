@@ -2,10 +2,10 @@
 
 import pytest
 
+from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import rehearsed_success, step_metrics
 from envace.learn.rows import empty_generations, rows_from_episode
-from envace.method import Method
 from envace.types import (
     Answer,
     Episode,

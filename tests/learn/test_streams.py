@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.streams import Span, record, rows_of_streams, streams_of, token_advantages
-from envace.method import Method
 from envace.types import Role, Row, replace
 
 ACT, REHEARSE = Role.ACT, Role.REHEARSE

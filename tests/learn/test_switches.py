@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 
 from envace.chat.renderer import ByteRenderer
-from envace.desk.tasks import generate
+from envace.config import RolloutParams, SimulatorParams, parse
+from envace.config.method import PRESETS, Method
 from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.rewards import trained_rewards
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
-from envace.method import PRESETS, Method
-from envace.params import RolloutParams, SimulatorParams, parse
 from envace.rollout.anchor import AnchoredSource
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.simulator import SimulatorSource
@@ -29,6 +28,7 @@ from envace.types import (
     Verdict,
     replace,
 )
+from envace.worlds.desk.tasks import generate
 
 ACT, REHEARSE = Role.ACT, Role.REHEARSE
 SIMULATOR = {"base_url": "http://sim.test", "model": "m"}

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from envace.config.method import Method
 from envace.learn.advantage import role_advantages
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, row_weights
-from envace.method import Method
 from envace.types import Role, Row, replace
 
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, SCHEMES, row_weights, verl_weights
-from envace.method import Method
 from envace.types import Role, Row, replace
 
 

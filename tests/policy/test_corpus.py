@@ -5,11 +5,11 @@ import random
 import pytest
 
 from envace.chat.renderer import HFRenderer
-from envace.desk.tasks import generate
-from envace.params import Params, PolicyParams, RolloutParams, TinyParams, TTSParams
+from envace.config import Params, PolicyParams, RolloutParams, TinyParams, TTSParams
 from envace.policy.corpus import collect, faulty_call, texts_of
 from envace.policy.tokenizer import END, build_tokenizer
 from envace.types import Role
+from envace.worlds.desk.tasks import generate
 
 PARAMS = Params(
     rollout=RolloutParams(max_steps=10, max_calls=10), policy=PolicyParams(tiny=TinyParams()),

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from envace.config import Params, PolicyParams, SFTParams, TinyParams
 from envace.errors import EnvironmentUnready
-from envace.params import Params, PolicyParams, SFTParams, TinyParams
 from envace.policy.card import read_card, weights_hash
 from envace.policy.corpus import Sample
 from envace.policy.local import LocalPolicy

@@ -2,7 +2,7 @@
 
 from rollout_kit import PARAMS, call
 
-from envace.params import parse, to_dict
+from envace.config import parse, to_dict
 
 ACTS = [call("get"), "it is new", call("drop"), "dropped"]
 

@@ -17,6 +17,7 @@ import numpy as np
 from rollout_kit import PARAMS, RECORDS, RENDERER, TASK, TableJudge, call, record, two_roles
 
 from envace.chat.contract import render_result
+from envace.config import parse, to_dict
 from envace.judge import make_judge
 from envace.judge.checklist import training_task
 from envace.learn.advantage import advantages
@@ -27,12 +28,11 @@ from envace.learn.running import updated
 from envace.learn.streams import record as stream_record
 from envace.learn.streams import rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
-from envace.params import parse, to_dict
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import lend, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Observation, Role, Source
-from envace.worlds import load as load_worlds
+from envace.worlds.registry import load as load_worlds
 
 SEED = 1
 OTHER = replace(TASK, id="t-1", records=(record(0, "get", "#z", {"id": "#z", "state": "lent"}),))

@@ -5,8 +5,8 @@ import json
 
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
-from envace.method import Method
-from envace.params import RolloutParams
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set

@@ -9,9 +9,9 @@ from types import SimpleNamespace as Block
 import pytest
 from rollout_kit import PARAMS, RENDERER, TASK, TableJudge, call, play, two_roles
 
+from envace.config import McpParams, parse
+from envace.config.method import Method
 from envace.errors import ParamsError
-from envace.method import Method
-from envace.params import McpParams, parse
 from envace.rollout import mcp_source
 from envace.rollout.mcp_session import Refused
 from envace.rollout.mcp_source import McpSource

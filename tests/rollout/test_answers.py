@@ -6,7 +6,7 @@ import pytest
 from rollout_kit import PARAMS, TASK, World, call, play, tool, two_roles
 
 from envace.chat.contract import render_result
-from envace.method import Method
+from envace.config.method import Method
 from envace.rollout.sources import RecordedSource
 from envace.types import FailureReason, Role, Source, StopReason, replace
 

@@ -18,8 +18,8 @@ from rollout_kit import (
 )
 
 from envace.chat.contract import render_result
+from envace.config.method import PRESETS, Method
 from envace.learn.rows import rows_from_episode
-from envace.method import PRESETS, Method
 from envace.rollout.policy import Completion, ScriptedPolicy
 from envace.types import (
     Answer,

@@ -10,7 +10,7 @@ import pytest
 from mcp_kit import ACTS, parsed
 from rollout_kit import RENDERER, TASK, TableJudge, call, play, two_roles
 
-from envace.method import Method
+from envace.config.method import Method
 from envace.rollout.sources import make_source
 from envace.types import Source, StopReason, replace
 

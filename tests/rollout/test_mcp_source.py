@@ -10,8 +10,8 @@ import pytest
 from mcp_kit import ACTS, parsed
 from rollout_kit import TASK, World, play, two_roles
 
+from envace.config import McpParams
 from envace.errors import ParamsError
-from envace.params import McpParams
 from envace.rollout import mcp_session, mcp_source
 from envace.rollout.mcp_session import Refused
 from envace.rollout.mcp_source import McpSource

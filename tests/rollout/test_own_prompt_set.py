@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from envace.config import parse
 from envace.errors import ParamsError
-from envace.params import parse
 from envace.rollout import prompts
 
 PROJECT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from params_cases import LEARNING, WEIGHING
 from params_cases_play import PLAYING
 from params_kit import chat_server, learn
 
-from envace import worlds
+from envace.config.method import PRESETS, Method
 from envace.errors import UserError
-from envace.method import PRESETS, Method
+from envace.worlds import registry as worlds
 
 CASES = {**LEARNING, **WEIGHING, **PLAYING}
 EACH = [

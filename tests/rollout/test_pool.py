@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, World, call, two_roles
 
-from envace.method import Method
+from envace.config.method import Method
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.pool import Job, PoolAborted, account, episode_job, run_pool
 from envace.rollout.sources import EnvironmentSource

@@ -7,10 +7,10 @@ from string import Template
 import pytest
 from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, call, play, record, tool, two_roles
 
+from envace.config.method import Method
 from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.method import Method
 from envace.rollout.prompts import (
     CUT_ORDER,
     ROOT,

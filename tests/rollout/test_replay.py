@@ -6,8 +6,8 @@ import json
 import pytest
 from rollout_kit import COMPACT, FULL, PARAMS, RENDERER, TASK, TableJudge, World, call, item, play, two_roles
 
+from envace.config.method import PRESETS, Method
 from envace.errors import DataError
-from envace.method import PRESETS, Method
 from envace.rollout.replay import with_prompts
 from envace.rollout.sources import make_source
 from envace.types import Episode, Memory, Role, Sampling, StopReason, from_json, replace, to_json

@@ -8,12 +8,12 @@ import sys
 import pytest
 from rollout_kit import TASK, call, play, two_roles
 
+from envace.config import parse
 from envace.data.store import write_tasks
 from envace.errors import DataError
-from envace.files.tasks import generate as files
-from envace.params import parse
 from envace.rollout.__main__ import find_task, main
 from envace.rollout.show import Printer, printable, wants_colour
+from envace.worlds.files.tasks import generate as files
 
 HEAVY = ("torch", "transformers", "ray", "verl", "dvc", "prefect", "mlflow")
 NOWHERE = ["--data", "/nowhere/held.parquet"]

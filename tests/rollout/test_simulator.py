@@ -10,9 +10,9 @@ import pytest
 from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, two_roles
 
 from envace.chat.contract import render_result
+from envace.config import parse, to_dict
 from envace.errors import ParamsError
 from envace.learn.rows import rows_from_episode
-from envace.params import parse, to_dict
 from envace.rollout.episode import run_episode
 from envace.rollout.sources import make_source
 from envace.types import FailureReason, Role, Source, StopReason, replace

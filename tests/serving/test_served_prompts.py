@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestClient, TestServer
 import envace.policy
 from envace.chat.probes import TOOL, check_same_prompts, probe_dialogues, prompts_in
 from envace.chat.renderer import HFRenderer
+from envace.config import parse
 from envace.errors import EnvironmentUnready, ParamsError
-from envace.params import parse
 from envace.policy.local import LocalPolicy
 from envace.serving.same_prompts import body_of, check_served_prompts
 from envace.serving.server import Server
@@ -114,7 +114,7 @@ def test_thinking_otherwise_than_in_training_must_be_meant():
 
 @pytest.mark.heavy
 def test_the_bench_stage_refuses_weights_with_another_template_before_any_harness(tmp_path, monkeypatch):
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     for name in ("start", "kept", "other"):
         shutil.copytree(START, tmp_path / "models" / name)
     template = tmp_path / "models/other/chat_template.jinja"

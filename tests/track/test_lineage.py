@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from envace.params import Params
+from envace.config import Params
 from envace.track import lineage
 
 

@@ -12,8 +12,8 @@ import mlflow.data
 import pytest
 from mlflow.exceptions import MlflowException
 
+from envace.config import parse
 from envace.data.stage import stage
-from envace.params import parse
 from envace.track import client as c
 from envace.track.dataset import log_datasets, splits
 from tasks.data import note_rows, report_manifest

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from trace_kit import EPISODE, episodes, read, unscored, write
 
+from envace.config import parse
 from envace.errors import ParamsError
-from envace.params import parse
 from envace.track import traces
 from envace.types import StopReason, replace, to_json
 from tasks import tracking

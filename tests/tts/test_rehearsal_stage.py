@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from envace.params import parse
+from envace.config import parse
 from envace.types import Attempt, Memory, PolicyRef
 from tasks import rehearsal
 from tasks.serving import Served

@@ -11,8 +11,8 @@ import pytest
 
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
-from envace.method import Method
-from envace.params import RolloutParams, TTSParams
+from envace.config import RolloutParams, TTSParams
+from envace.config.method import Method
 from envace.rollout.episode import run_episode
 from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
@@ -20,7 +20,7 @@ from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalS
 from envace.tts import memory as notes
 from envace.tts.rehearse import EMPTY, Rehearsal, private_view, rehearse
 from envace.types import Item, Message, Record, Role, Source, Task, ToolCall
-from envace.worlds import register
+from envace.worlds.registry import register
 
 
 class Trap:

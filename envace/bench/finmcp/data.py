@@ -67,9 +67,9 @@ class Options:
 
 def lacking(env: HarnessEnv) -> list[str]:
     """What `make harnesses` says of rows that are not here; they belong to no environment."""
+    from envace.config import parse
     from envace.data.fetch import place
     from envace.data.fetched import Record
-    from envace.params import parse
 
     own = Options()
     source = {"source": "hub", "uri": own.uri, "revision": own.revision, "patterns": list(own.patterns)}
@@ -92,9 +92,9 @@ def files(options: Options) -> list[Path]:
 def _fetched(
     uri: str, revision: str, patterns: tuple[str, ...], sums: tuple[tuple[str, str], ...]
 ) -> tuple[Path, ...]:
+    from envace.config import parse
     from envace.data.fetch import fetch, place
     from envace.data.progress import shown
-    from envace.params import parse
 
     known = (
         dict(sums) if (uri, revision) == (HUB, REVISION) or dict(sums) != SUMS else {}

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from envace.config import Params, load
 from envace.data.annotate.options import EFFORTS, Options, Prices
 from envace.data.annotate.source import Source, source_at, source_of
 from envace.data.annotate.worth import Staged
 from envace.data.knobs import knobs
 from envace.data.progress import Say
 from envace.errors import ParamsError
-from envace.params import Params, load
 
 
 def fill_annotate(cli: argparse.ArgumentParser) -> None:

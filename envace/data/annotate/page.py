@@ -12,8 +12,8 @@ from typing import Any
 
 from envace.data.annotate.dialogue import Sample, lines
 from envace.data.annotate.tally import verbatim
+from envace.report.episode import clean, style
 from envace.types import JSON
-from envace.view.episode import clean, style
 
 WHO = {
     "system": ("system", "system"),

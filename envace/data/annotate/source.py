@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from envace.config import Params
 from envace.data.atomic import sha256
 from envace.data.fetch import fetch, place
 from envace.data.fetched import Fetched, File
@@ -16,7 +17,6 @@ from envace.data.local import LICENCE
 from envace.data.progress import Say, shown
 from envace.data.readers import READERS
 from envace.errors import DataError, ParamsError
-from envace.params import Params
 from envace.types import JSON
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from envace.config import Params
 from envace.data import jsontext, length
 from envace.data.annotate.dialogue import Sample
 from envace.data.faults import Fault, Reject
@@ -15,7 +16,6 @@ from envace.data.forms import first_prompt
 from envace.data.knobs import knobs
 from envace.data.select import Ratios, dropped
 from envace.data.sizes import Size, size_of
-from envace.params import Params
 
 
 @dataclass(frozen=True)

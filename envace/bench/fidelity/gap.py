@@ -1,0 +1,137 @@
+"""The collusion gap: the same tasks played in rehearsal and in the true world by the same policy.
+
+Flows in: a policy and tasks with an executable world. Flows out: scores and one row a (task, trial).
+Invariant: both sides have the same tasks, trials, seeds, temperature and judge, and succeed by the same rule, that
+every required item of every turn holds; no world decides what a rehearsal is worth. A pair in which either side
+ended for reasons outside the policy is left out of both.
+
+Names: `gap/rehearsed` and `gap/true` success by the required items, `gap/success` true success with the end
+state, `gap/collusion` rehearsed minus true. Without interval, of the rehearsed side's responses beside the true
+answers to the same calls (`envace.learn.collapse`): `gap/rehearsed_entropy` and `gap/true_entropy` in bits a
+field, `gap/rehearsed_refusals` and `gap/true_refusals`, `gap/grounded` share of recorded calls answered as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from envace.bench.committed import committed
+from envace.bench.desk import NOT_THE_POLICY, trial_seed
+from envace.bench.fidelity.scores import Score, score
+from envace.bench.stats import paired_bootstrap
+from envace.config import RolloutParams
+from envace.config.method import Method
+from envace.judge.checklist import required_held
+from envace.learn.collapse import collapse_metrics
+from envace.types import Episode, Sampling, Task, replace
+
+Row = dict[str, Any]
+SIDES = {"rehearsed": "rehearse", "true": "environment"}  # side -> who answers the calls
+COLLAPSE = {
+    "rehearsed_entropy": "collapse/rehearsed_state_entropy",
+    "true_entropy": "collapse/true_state_entropy",
+    "rehearsed_refusals": "collapse/refusal_share",
+    "true_refusals": "collapse/true_refusal_share",
+    "grounded": "collapse/grounded_share",
+}
+DEAD_TASKS = 8  # so many tasks in a row without one usable episode: something is down
+
+
+async def play_both(
+    policy: Any,
+    tasks: Sequence[Task],
+    *,
+    trials: int,
+    seed: int,
+    renderer: Any,
+    judge: Any,
+    method: Method,
+    params: RolloutParams,
+    temperature: float,
+    concurrency: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, list[Episode]]:
+    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an evaluation does."""
+    from envace.rollout.pool import episode_job, run_pool
+    from envace.rollout.prompts import load_prompt_set
+    from envace.rollout.sources import make_source
+
+    total, done = 2 * len(tasks) * trials, 0
+    prompts = load_prompt_set(params.prompt_set)
+
+    def tick(_: Episode) -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
+
+    def job(task: Task, trial: int, own: Method) -> Any:
+        return episode_job(
+            task, episode_id=f"{own.source}/{task.id}/{trial}", group_id=task.id, seed=trial_seed(seed, task.id, trial),
+            attempt=trial, make_source=lambda: make_source(task, own, policy, renderer, params), method=own,
+            params=params, judge=judge, policy=policy, renderer=renderer, prompt_set=prompts,
+            sampling=Sampling(temperature=temperature, top_p=params.top_p, max_tokens=params.response_tokens),
+        )  # fmt: skip
+
+    played = {}
+    for side, source in SIDES.items():
+        own = replace(method, source=source, anchor_every=0)  # each side is all of its kind
+        jobs = [job(task, trial, own) for task in tasks for trial in range(trials)]
+        played[side] = await run_pool(jobs, concurrency=concurrency, abort_after=DEAD_TASKS, on_episode=tick)
+    return played
+
+
+def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[Row]:
+    """What each pair of episodes came to; None where a side has no score."""
+    by_id = {task.id: task for task in tasks}
+    rows = []
+    for imagined, real in zip(played["rehearsed"], played["true"], strict=True):
+        task = by_id[real.task_id]
+        usable = not {imagined.stop, real.stop} & NOT_THE_POLICY
+        rows.append(
+            {
+                "task": task.id,
+                "trial": real.attempt,
+                "seed": real.seed,
+                "rehearsed": float(required_held(task, imagined.verdicts)) if usable else None,
+                "true": float(required_held(task, real.verdicts)) if usable else None,
+                "success": committed(task, real)["success"] if usable else None,
+                "stop_rehearsed": imagined.stop.value,
+                "stop_true": real.stop.value,
+            }
+        )
+    return rows
+
+
+def summarise(
+    tasks: Sequence[Task],
+    played: dict[str, list[Episode]],
+    rows: Sequence[Row],
+    *,
+    bootstrap: int,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """The scores of the module's docstring; a share of nothing has none."""
+    paired = [r for r in rows if r["true"] is not None]
+    found: dict[str, Score] = {}
+    if paired:
+        for name in ("rehearsed", "true", "success"):
+            found[name] = score([(r["task"], r[name]) for r in paired], bootstrap, seed)
+        found["collusion"] = _difference(paired, bootstrap, seed)
+    usable = [e for e, r in zip(played["rehearsed"], rows, strict=True) if r["true"] is not None]
+    metrics = collapse_metrics(usable, {task.id: task for task in tasks})
+    calls, n_tasks = sum(len(e.observations) for e in usable), len({e.task_id for e in usable})
+    for name, key in COLLAPSE.items():
+        if key in metrics:
+            found[name] = Score(value=metrics[key], low=None, high=None, calls=calls, tasks=n_tasks)
+    return {f"gap/{name}": value for name, value in found.items()}
+
+
+def _difference(rows: Sequence[Row], bootstrap: int, seed: int) -> Score:
+    sides: dict[str, dict[str, list[float]]] = {"rehearsed": {}, "true": {}}
+    for side, by_task in sides.items():
+        for r in rows:
+            by_task.setdefault(r["task"], []).append(r[side])
+    value, low, high = paired_bootstrap(sides["rehearsed"], sides["true"], bootstrap, seed)
+    return Score(value=value, low=low, high=high, calls=len(rows), tasks=len(sides["true"]))

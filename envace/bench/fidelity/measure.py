@@ -1,0 +1,170 @@
+"""Rehearsed responses held against true ones, beside predictors that need no model.
+
+Flows in: a policy and tasks whose calls have true responses. Flows out: scores from 0 to 1, and one row for each
+call, few-shot mode and predictor.
+Invariant: the prompt is the one training uses (`RehearsalSource`), with the records the method shows and, beside
+it, with none; predictors answer the very same calls; a response that breaks the contract, or is missing, counts
+as wrong everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from envace.bench.fidelity.agree import grounded, grounded_share, shape
+from envace.bench.fidelity.pairs import Pair, choose, recorded
+from envace.bench.fidelity.predictors import NOTHING, Others, constant, copy, majority
+from envace.bench.fidelity.scores import METRICS, POLICY, Row
+from envace.chat.contract import is_error
+from envace.chat.text import canonical
+from envace.config import RolloutParams
+from envace.config.method import Method
+from envace.types import JSON, Observation, Sampling, Task, replace, to_json
+
+
+async def measure(
+    policy: Any,
+    tasks: Sequence[Task],
+    *,
+    renderer: Any,
+    method: Method,
+    params: RolloutParams,
+    limit: int,
+    seed: int,
+    temperature: float = 0.0,
+    concurrency: int = 64,
+) -> list[Row]:
+    """Rehearse at most `limit` calls (0: all) with the method's records and with none; greedy by default.
+
+    Rows in the order of the pairs, by mode; `envace.bench.fidelity.scores.summarise` makes scores of them. Raises what
+    the policy raises.
+    """
+    pairs = choose(tasks, limit, seed)
+    gate = asyncio.Semaphore(concurrency)
+    rows: list[Row] = []
+    for mode in dict.fromkeys((method.few_shot, "none")):
+        source = _source(policy, renderer, replace(method, few_shot=mode), params)
+        mine = await asyncio.gather(
+            *(_one(source, pair, mode, params, seed, temperature, gate) for pair in pairs)
+        )
+        rows += [*mine, *predicted(pairs, mode, [r["shown"] for r in mine])]
+    return rows
+
+
+def predicted(pairs: Sequence[Pair], mode: str, shown: Sequence[str]) -> list[Row]:
+    """What each predictor says to the same calls; `shown` is what REHEARSE was shown for each."""
+    others = Others(pairs)
+    rows = []
+    for pair, text in zip(pairs, shown, strict=True):
+        rows.append(_predicted(pair, mode, "constant", constant(pair, others), text))
+        if mode != "none":
+            rows.append(_predicted(pair, mode, "copy", copy(pair, mode), text))
+        refuses = majority(pair, others)
+        verdict = float(refuses is not None and refuses == is_error(pair.truth))
+        row = dict.fromkeys(METRICS) | _about(pair, mode, "majority", text)
+        rows.append(row | {"verdict": verdict, "rehearsed": None, "text": "", "failure": ""})
+    return rows
+
+
+def _predicted(pair: Pair, mode: str, by: str, said: JSON, shown: str) -> Row:
+    made = said is not NOTHING
+    return _about(pair, mode, by, shown) | _agreement(pair, made, said if made else None, shown)
+
+
+def _source(policy: Any, renderer: Any, method: Method, params: RolloutParams) -> Any:
+    from envace.rollout.prompts import load_prompt_set
+    from envace.rollout.sources import RehearsalSource
+
+    return RehearsalSource(policy, renderer, load_prompt_set(params.prompt_set), method, params)
+
+
+async def _one(
+    source: Any,
+    pair: Pair,
+    mode: str,
+    params: RolloutParams,
+    seed: int,
+    temperature: float,
+    gate: asyncio.Semaphore,
+) -> Row:
+    context = _context(pair, mode, params, seed, temperature)
+    async with gate:
+        observation, generation = await source.answer(context)
+    return row(pair, mode, observation, generation.text if generation else "", _shown(source, context))
+
+
+def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperature: float) -> Any:
+    from envace.chat.calls import render_calls
+    from envace.rollout.sources import CallContext
+
+    return CallContext(
+        task=pair.task,
+        call=pair.call,
+        history=pair.history,
+        act_reply=render_calls((pair.call,)),
+        turn=pair.turn,
+        step=pair.index,
+        episode_id=f"fidelity/{mode}/{pair.task.id}/{pair.index}",
+        sampling=Sampling(temperature=temperature, max_tokens=params.response_tokens, seed=seed + pair.index),
+    )
+
+
+def _shown(source: Any, context: Any) -> str:
+    """Records, history and call as the prompt set writes them, before anything is cut; no tool schemas."""
+    from envace.rollout.prompts import call_line, select_records
+
+    records = select_records(
+        context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent
+    )
+    prompt = source.prompt_set.rehearsal(context, records, show_thoughts=source.method.show_act_thoughts)
+    lines = [line for name in ("records", "history", "reply") for line in prompt.lines.get(name, ())]
+    return "\n".join([*lines, call_line(context.call)])
+
+
+def row(pair: Pair, mode: str, observation: Observation, text: str, shown: str = "") -> Row:
+    """One call's comparison; `shown` is the text grounded leaves are looked up in."""
+    valid = observation.failure is None
+    return {
+        **_about(pair, mode, POLICY, shown),
+        **_agreement(pair, valid, observation.content if valid else None, shown),
+        "grounded_share": grounded_share(pair.truth, shown),
+        "text": text,
+        "failure": observation.failure.value if observation.failure else "",
+    }
+
+
+def _about(pair: Pair, mode: str, by: str, shown: str) -> Row:
+    return {
+        "task": pair.task.id,
+        "turn": pair.turn,
+        "index": pair.index,
+        "few_shot": mode,
+        "by": by,
+        "kind": pair.kind,
+        "recorded": recorded(pair),
+        "tool": pair.call.name,
+        "call": to_json(pair.call),
+        "truth": pair.truth,
+        "shown": shown,
+    }
+
+
+def _agreement(pair: Pair, valid: bool, said: JSON, shown: str) -> Row:
+    """The metrics of `envace.bench.fidelity.scores`, for a response that may be none (`valid` False)."""
+    refused, refuses = is_error(pair.truth), valid and is_error(said)
+    copied = grounded(said, pair.truth, shown)
+    return {
+        "rehearsed": said,
+        "text": "",
+        "failure": "",
+        "valid": float(valid),
+        "verdict": float(valid and refuses == refused),
+        "shape": shape(said, pair.truth) if valid else 0.0,
+        "grounded": copied if valid or copied is None else 0.0,
+        "grounded_share": None,
+        "exact": float(valid and canonical(said) == canonical(pair.truth)),
+        "false_success": float(valid and not refuses) if refused else None,
+        "false_refusal": None if refused else float(refuses),
+    }

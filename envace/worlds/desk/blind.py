@@ -1,0 +1,109 @@
+"""Agents that never read an observation: what success on the desk is worth without rehearsing or looking.
+
+Flows in: goals and the user's words. Flows out: calls and replies that depend on nothing shown.
+Invariant: an answer is a function of the goal alone; what it says about the hidden world is what is most often
+true of such goals in tasks of another split.
+
+`BlindPolicy` is the best of them but for chance: it makes the look-ups a checklist asks for, ignores the
+answers, and for each goal (argument included) acts and replies as turns out right most often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+from envace.chat.calls import render_calls
+from envace.rollout.policy import GenerationRequest
+from envace.types import Task, ToolCall
+from envace.worlds.desk.agents import Speaker
+from envace.worlds.desk.expert import change_call
+from envace.worlds.desk.goals import CHANGES, Goal, kind_of, targets
+from envace.worlds.desk.tools import SPECS
+from envace.worlds.desk.world import lookup_call
+
+FIT_TASKS = 1500  # tasks the guesses are made from
+Guess = tuple[bool, str]  # make the change?, reply with {id} and {new} to fill in
+
+
+class AlwaysRefuse(Speaker):
+    """Looks up what the user names, then says that it does not exist."""
+
+    def __init__(self, tasks: Iterable[Task]):
+        super().__init__()
+        self.goals = {t.id: t.world["goals"] for t in tasks}
+
+    def speak(self, request: GenerationRequest) -> str:
+        goal = self.goals[request.task_id][request.turn]
+        calls = [] if _asked(request) else [lookup_call(*t) for t in targets(goal)]
+        return render_calls(calls) if calls else self.reply(goal)
+
+    def reply(self, goal: Goal) -> str:
+        return "sorry, " + " and ".join(f"{kind} {i} is not found" for kind, i in targets(goal))
+
+
+class BlindPolicy(AlwaysRefuse):
+    """Guesses as `guesses` says; see the module's docstring."""
+
+    def __init__(self, tasks: Iterable[Task], guesses: dict[Hashable, Guess]):
+        super().__init__(tasks)
+        self.guesses = guesses
+
+    def speak(self, request: GenerationRequest) -> str:
+        goal = self.goals[request.task_id][request.turn]
+        asked = _asked(request)
+        change = self._change(goal)
+        if change and asked and change not in asked:
+            return render_calls([change])
+        return super().speak(request)
+
+    def _change(self, goal: Goal) -> ToolCall | None:
+        """The change it would make; through an account it cannot know whose."""
+        makes, _ = self.guesses.get(key(goal, 0), (False, ""))
+        return change_call(goal, goal["id"]) if makes and "id" in goal else None
+
+    def reply(self, goal: Goal) -> str:
+        new = goal.get(CHANGES[goal["do"]].argument, "") if goal["do"] in CHANGES else ""
+        told = [self.guesses.get(key(goal, k), (False, "sorry"))[1] for k in range(len(targets(goal)))]
+        return " and ".join(t.format(id=i, new=new) for t, (_, i) in zip(told, targets(goal)))
+
+
+def fit(tasks: Sequence[Task]) -> dict[Hashable, Guess]:
+    """For each goal, what the expert does most often."""
+    seen: dict[Hashable, Counter[Guess]] = defaultdict(Counter)
+    for task in tasks:
+        for k, guess in _right(task):
+            seen[k][guess] += 1
+    return {k: counts.most_common(1)[0][0] for k, counts in seen.items()}
+
+
+def key(goal: Goal, k: int) -> Hashable:
+    """Goals a blind agent can tell apart, for the k-th object named."""
+    if goal["do"] == "look":
+        return ("look", "via" in goal, kind_of(goal) if "via" in goal else goal["of"][k][0])
+    return (goal["do"], "via" in goal, goal.get(CHANGES[goal["do"]].argument))
+
+
+def _right(task: Task) -> Iterator[tuple[Hashable, Guess]]:
+    """(key, what was right) of every object of every turn."""
+    for turn, goal in enumerate(task.world["goals"]):
+        mine = [m for m in task.reference if m.turn == turn and m.role == "assistant"]
+        calls = [c for m in mine for c in m.calls]
+        changed = any(SPECS[c.name].writes for c in calls)
+        ids = [c.arguments[SPECS[c.name].key] for c in calls]
+        parts = mine[-1].content.split(" and ") if goal["do"] == "look" else [mine[-1].content]
+        for k, part in enumerate(parts):
+            yield key(goal, k), (changed, _slots(part, ids))
+
+
+def _slots(reply: str, ids: Sequence[str]) -> str:
+    """The reply with the object's id left open; the argument stays, as it is part of the key."""
+    for i in ids:
+        reply = reply.replace(f"{i} ", "{id} ")
+    return reply
+
+
+def _asked(request: GenerationRequest) -> list[ToolCall]:
+    """The calls made since the user last spoke."""
+    start = max((i for i, m in enumerate(request.messages) if m.role == "user"), default=0)
+    return [c for m in request.messages[start:] for c in m.calls]
