@@ -14,8 +14,8 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.config import Params
 from envace.errors import DataError
+from envace.io.files import publish
 from envace.types import Task
-from tasks.files import publish
 
 
 @task(cache_policy=NO_CACHE)

@@ -23,11 +23,11 @@ from prefect.cache_policies import NO_CACHE
 from envace.config import Params
 from envace.engine import kept
 from envace.errors import DataError
+from envace.io.files import publish, write_json, write_jsonl
 from envace.policy.card import read_card
 from envace.types import SampleRecord, ScoreRecord
 from tasks.bench import Bench, copy_raw, keep_counts, run_harness
 from tasks.evaluation import SPLITS, gate, nested, play_benchmark
-from tasks.files import publish, write_json, write_jsonl
 from tasks.summary import curve_name
 from tasks.tracking import lineage_of_model
 

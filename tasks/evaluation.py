@@ -18,11 +18,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.errors import StageFailed, UserError
+from envace.io.files import publish, write_json, write_jsonl
 from envace.judge.counts import judge_metrics
 from envace.track.lineage import file_hash, versions
 from envace.types import SampleRecord, ScoreRecord, Task
 from tasks.data import read_split, split_file
-from tasks.files import publish, write_json, write_jsonl
 from tasks.serving import Served, open_policy
 from tasks.tracking import traced
 

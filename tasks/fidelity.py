@@ -15,10 +15,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.bench.fidelity.scores import Score
+from envace.io.files import publish, write_json, write_jsonl
 from envace.track.lineage import versions
 from tasks.data import read_split
 from tasks.evaluation import Ticker, choose, nested
-from tasks.files import publish, write_json, write_jsonl
 from tasks.serving import Served, open_policy
 
 Rows = list[dict[str, Any]]

@@ -12,7 +12,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.files import writable
+from envace.io.files import writable
 
 
 @task(cache_policy=NO_CACHE)

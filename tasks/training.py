@@ -19,8 +19,8 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.config import SFT
 from envace.errors import DataError, EnvironmentUnready, UserError
+from envace.io.files import check_writable, publish, writable, write_csv, write_json
 from envace.types import PolicyRef
-from tasks.files import check_writable, publish, writable, write_csv, write_json
 from tasks.tracking import lineage_of_model, trace_training
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")

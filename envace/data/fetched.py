@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envace.config import Params
-from envace.data.atomic import sha256, write_text
 from envace.data.parts import Remote
 from envace.data.progress import Say
 from envace.errors import DataError
+from envace.io.files import sha256, write_text
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -14,11 +14,11 @@ import shutil
 from pathlib import Path
 
 from envace.config import Params
-from envace.data.atomic import write_text
 from envace.data.fetch import place
 from envace.data.fetched import File, Record, Wanted
 from envace.data.progress import Say
 from envace.errors import EnvironmentUnready
+from envace.io.files import write_text
 
 FETCHED = ("hub", "s3")
 ABOUT = "source.json"

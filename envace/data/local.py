@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from envace.data.atomic import sha256, write_text
 from envace.data.fetched import Fetched, File, Record, Wanted, differences
 from envace.data.progress import Say
 from envace.errors import DataError
+from envace.io.files import sha256, write_text
 
 LICENCE = "as the source states"
 DIGESTS = "digests.json"  # name -> bytes, time of change, sha256, as they were last read

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from envace.config import Params, to_dict
-from envace.data.atomic import sha256
 from envace.data.faults import Reject
 from envace.data.forms import Row
 from envace.data.settle import Entry
 from envace.data.sift import Sifted
 from envace.data.sizes import Histograms, Size
+from envace.io.files import sha256
 
 FORMAT = 3
 NOT_WHAT_BUT_HOW = ("workers", "accept_changed")  # of `data`: change no byte

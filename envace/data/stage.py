@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from envace.config import Params
-from envace.data.atomic import replacing, write_text
 from envace.data.check import ANNOTATE
 from envace.data.faults import Reject
 from envace.data.knobs import knobs
@@ -36,6 +35,7 @@ from envace.data.sources import Raw, open_source
 from envace.data.split import SPLITS, deal
 from envace.data.store import write_rows
 from envace.errors import DataError, EnvironmentUnready
+from envace.io.files import replacing, write_text
 
 CHUNK = 64  # rows judged together
 SCRAPS = ".staging-"  # how scratch folders begin

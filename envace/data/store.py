@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from envace.data.atomic import replacing
 from envace.data.provenance import KEYS
 from envace.data.schema import Row, row_from_task, task_from_row
 from envace.errors import DataError
+from envace.io.files import replacing
 from envace.types import Task
 
 GROUP = 512  # rows of a row group

@@ -10,10 +10,11 @@ from envace.config import parse
 from envace.config.method import PRESETS, Method
 from envace.engine.progress import Progress
 from envace.errors import DataError, EnvironmentUnready, StageFailed
+from envace.io import files
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task
 from flows import train as train_stage
 from flows._entry import Run
-from tasks import evaluation, files, summary, tracking, training
+from tasks import evaluation, summary, tracking, training
 
 
 class Log:

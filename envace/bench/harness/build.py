@@ -22,8 +22,8 @@ from pathlib import Path
 from envace.bench.harness import interpreters, proc, sources
 from envace.bench.harness.smoke import smoke
 from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Say
-from envace.data.atomic import sha256, write_text
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io.files import sha256, write_text
 from envace.track.redact import Redactor
 
 LOCKS = Path(__file__).resolve().parents[3] / "locks" / "harness"

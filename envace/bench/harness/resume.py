@@ -22,8 +22,8 @@ from typing import Any
 from envace.bench.harness.build import versions
 from envace.bench.harness.relay import is_loopback, origin
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun
-from envace.data.atomic import write_text
 from envace.errors import UserError
+from envace.io.files import write_text
 from envace.types import Endpoint, SampleRecord, SampleStatus, replace, to_json
 
 ENVACE = Path(__file__).resolve().parents[2]

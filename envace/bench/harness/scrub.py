@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from envace.data.atomic import replacing
+from envace.io.files import replacing
 from envace.track.forms import MARK, Finder
 
 PIECE = 1 << 20

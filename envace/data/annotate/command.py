@@ -25,8 +25,8 @@ from envace.data.annotate.progress import Progress
 from envace.data.annotate.rows import Triage, triage
 from envace.data.annotate.work import Run
 from envace.data.annotate.write import ANNOTATED, SPOT, write
-from envace.data.atomic import write_text
 from envace.errors import ParamsError
+from envace.io.files import write_text
 from envace.types import JSON
 
 INTERRUPTED = 130

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from envace.config import Params
-from envace.data.atomic import sha256
 from envace.data.fetch import fetch, place
 from envace.data.fetched import Fetched, File
 from envace.data.local import LICENCE
 from envace.data.progress import Say, shown
 from envace.data.readers import READERS
 from envace.errors import DataError, ParamsError
+from envace.io.files import sha256
 from envace.types import JSON
 
 

@@ -20,8 +20,8 @@ from envace.data.annotate.journal import Record
 from envace.data.annotate.page import page
 from envace.data.annotate.rows import Rejected, Triage
 from envace.data.annotate.tally import Tally
-from envace.data.atomic import replacing, sha256, write_text
 from envace.errors import EnvironmentUnready
+from envace.io.files import replacing, sha256, write_text
 from envace.types import JSON
 
 FORMAT = 2  # of report.json
