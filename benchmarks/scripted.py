@@ -26,7 +26,8 @@ from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import Method
-from envace.rollout.policy import GenerationRequest, ScriptedPolicy
+from envace.policy.protocol import GenerationRequest
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.pool import Job, episode_job
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source

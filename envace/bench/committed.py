@@ -68,7 +68,7 @@ def floor_scores(
     tasks: Sequence[Task], seed: int, policies: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
     """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps": 1.0}}`."""
-    from envace.worlds.desk.agents import DoNothingPolicy, RandomPolicy
+    from envace.policy.scripted import DoNothingPolicy, RandomPolicy
 
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}
     return {name: _run(mean_scores(policy, tasks, seed)) for name, policy in agents.items()}
@@ -78,7 +78,7 @@ def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Any]:
     """The agents without skill that the tasks' kind of world brings beyond the two every kind has."""
     if {kind_of(task) for task in tasks} != {"desk"}:
         return {}
-    from envace.worlds.desk.agents import floor_policies as desks
+    from envace.worlds.desk.floors import floor_policies as desks
 
     return desks(tasks, seed)
 

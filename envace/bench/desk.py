@@ -19,7 +19,7 @@ from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.judge import Judge
-from envace.rollout.policy import Policy
+from envace.policy.protocol import Policy
 from envace.rollout.pool import Job, episode_job, run_pool
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source

@@ -29,8 +29,8 @@ from envace.judge import make_judge
 from envace.judge.checklist import training_task
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import Stream, record, streams_of
+from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import Completion, GenerationRequest
 from envace.rollout.prompts import PromptSet, lend, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json

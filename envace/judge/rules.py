@@ -47,6 +47,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envace.chat.transcript import Exchange, exchanges
 from envace.chat.validate import validate_call
 from envace.errors import DataError
 from envace.judge.rule_check import RuleError, check_rule
@@ -59,17 +60,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One call with the response shown for it."""
-
-    call: ToolCall
-    content: JSON  # None when the response is not JSON
-    turn: int
-    asked: int  # index of the message that made the call
-    shown: int | None  # index of the message that answered; None: not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +87,6 @@ def judge_item(item: Item, task: Task, turn: int, messages: Sequence[Message]) -
     except RuleError as e:
         return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason=f"rule_invalid: {e}")
     return Verdict(item_id=item.id, turn=turn, answer=Answer.YES if held else Answer.NO)
-
-
-def exchanges(messages: Sequence[Message]) -> list[Exchange]:
-    """Every call of a transcript with its response, paired in order."""
-    found: list[Exchange] = []
-    waiting: list[int] = []
-    for at, message in enumerate(messages):
-        if message.role == "assistant":
-            waiting = list(range(len(found), len(found) + len(message.calls)))
-            found += [Exchange(c, None, message.turn, at, None) for c in message.calls]
-        elif message.role == "tool" and waiting:
-            e = found[i := waiting.pop(0)]
-            found[i] = Exchange(e.call, _json(message.content), e.turn, e.asked, at)
-    return found
-
-
-def _json(text: str) -> JSON:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ import numpy as np
 
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
-from envace.judge.rules import exchanges
-from envace.rollout.prompts import matches
+from envace.chat.transcript import exchanges, latest_record, leaves, matches
 from envace.types import JSON, Episode, Observation, Source, Task, ToolCall
 from envace.worlds import registry as worlds
 
@@ -101,18 +100,6 @@ def entropy_bits(counts: Iterable[int]) -> float:
     return float(-(share * np.log2(share)).sum()) + 0.0  # -0.0 of a single value becomes 0.0
 
 
-def leaves(content: JSON, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every scalar (or empty container) of JSON content as (path, JSON text); list places share the path `[]`."""
-    if isinstance(content, dict) and content:
-        for key, value in content.items():
-            yield from leaves(value, f"{path}.{key}" if path else key)
-    elif isinstance(content, list) and content:
-        for value in content:
-            yield from leaves(value, f"{path}[]")
-    else:
-        yield path, canonical(content)
-
-
 # --- what was said and what is true ---------------------------------------------------------------------------
 
 
@@ -162,10 +149,8 @@ def _replayed(task: Task, calls: Sequence[ToolCall]) -> list[tuple[JSON, bool]]:
 
 def _recorded(task: Task, call: ToolCall, turn: int) -> tuple[JSON, bool]:
     """The latest record of the call up to this turn, else its first one."""
-    found = [r for r in task.records if matches(r, call)]
-    if not found:
-        return UNKNOWN, False
-    return next((r for r in reversed(found) if r.turn <= turn), found[0]).result, True
+    record = latest_record(task.records, call, turn)
+    return (UNKNOWN, False) if record is None else (record.result, True)
 
 
 def _equal(a: JSON, b: JSON) -> bool:

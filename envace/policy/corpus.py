@@ -22,7 +22,7 @@ from envace.tts import memory as notes
 from envace.types import Memory, Message, Role, Task, ToolCall, replace
 
 if TYPE_CHECKING:
-    from envace.rollout.policy import Completion, GenerationRequest
+    from envace.policy.protocol import Completion, GenerationRequest
 
 PLAYED = "warm/"  # how ids of episodes with records begin; private rehearsals have none
 SLIP = 0.16  # share of ACT steps at which the teacher makes a faulty call first
@@ -46,7 +46,7 @@ class Teacher:
     and condensation from the expert's own plan. Now and then an ACT step slips; that answer is not kept."""
 
     def __init__(self, tasks: Sequence[Task], renderer: Any, end_id: int, seed: int):
-        from envace.worlds.desk.expert import ExpertPolicy
+        from envace.worlds.expert import ExpertPolicy
 
         self.expert = ExpertPolicy(tasks, renderer)
         self.tasks = {t.id: t for t in tasks}
@@ -54,7 +54,7 @@ class Teacher:
         self.kept: list[tuple[GenerationRequest, str]] = []
 
     async def generate(self, request: GenerationRequest) -> Completion:
-        from envace.rollout.policy import Completion
+        from envace.policy.protocol import Completion
         from envace.types import FinishReason
 
         text, slipped = self._say(request)

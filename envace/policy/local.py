@@ -15,7 +15,7 @@ from envace.errors import EnvironmentUnready
 from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
 
 if TYPE_CHECKING:
-    from envace.rollout.policy import Completion, GenerationRequest
+    from envace.policy.protocol import Completion, GenerationRequest
 
 
 class LocalPolicy:
@@ -51,7 +51,7 @@ class LocalPolicy:
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """One completion; raises what the model raises."""
-        from envace.rollout.policy import Completion
+        from envace.policy.protocol import Completion
 
         job = Job(prompt_ids=tuple(request.prompt_ids), sampling=request.sampling)
         result = await self.batcher.submit(job)

@@ -11,8 +11,8 @@ import argparse
 import asyncio
 import contextlib
 import difflib
-import importlib
 import json
+import pkgutil
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -24,14 +24,17 @@ from envace.config import Params, RolloutParams, load
 from envace.config.method import Method
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
+from envace.policy.protocol import Policy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import Policy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.show import Printer, wants_colour
 from envace.rollout.sources import make_source
 from envace.rollout.state import FAILED
 from envace.types import Endpoint, Episode, Task, replace, to_json
 from envace.worlds import registry as worlds
+from envace.worlds.desk.tasks import generate as desk_tasks
+from envace.worlds.expert import ExpertPolicy
+from envace.worlds.files.tasks import generate as files_tasks
 
 EXAMPLES = """\
 examples:
@@ -43,10 +46,9 @@ examples:
 Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
 MADE_ID = re.compile(r"(?:desk-(train|held|unseen|warm)|files-held)-(\d{1,6})")
-EXPERTS = {
-    "desk": "envace.worlds.desk.expert",
-    "files": "envace.worlds.files.expert",
-}  # kind of world -> its ExpertPolicy
+STORE = (
+    "envace.data.store:read_tasks"  # by name, as any reader of task files is: data stands above the rollout
+)
 SOURCES = get_args(get_type_hints(Method)["source"])
 Chosen = tuple[Policy, Renderer, RolloutParams]
 
@@ -133,14 +135,8 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
     limit, and the expert is short.
     """
     if args.policy == "expert":
-        kind = worlds.kind_of(task)
-        if kind not in EXPERTS:
-            raise DataError(
-                f"the expert plays tasks of these worlds only: {', '.join(EXPERTS)}; {task.id} has {kind or 'none'}"
-            )
-        expert = importlib.import_module(EXPERTS[kind]).ExpertPolicy
         renderer = ByteRenderer()
-        yield expert(task, renderer), renderer, _wide(params.rollout, 100_000)
+        yield ExpertPolicy(task, renderer), renderer, _wide(params.rollout, 100_000)
     elif args.policy.startswith(("http://", "https://")):
         from envace.rollout.endpoint import EndpointPolicy
 
@@ -191,19 +187,12 @@ def _list(data: Path, params: Params) -> None:
 
 
 def _staged(data: Path) -> list[Task]:
-    from envace.data.store import read_tasks
-
-    return read_tasks(data)
+    return list(pkgutil.resolve_name(STORE)(data))
 
 
 def _generate(params: Params, split: str, n: int) -> list[Task]:
-    if split == "files":
-        from envace.worlds.files.tasks import generate as files
-
-        return files(params.desk.seed, n)
-    from envace.worlds.desk.tasks import generate
-
-    return generate(params.desk.seed, split, n)
+    seed = params.desk.seed
+    return files_tasks(seed, n) if split == "files" else desk_tasks(seed, split, n)
 
 
 if __name__ == "__main__":

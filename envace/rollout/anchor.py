@@ -7,7 +7,7 @@ them, refused ones included; a refused call is not asked). Every true answer is 
 
 `substitute`  ACT sees the true response; nothing is rehearsed for that call.
 `bonus`       ACT sees the rehearsed response. Its generation keeps an agreement from 0 to 1 with the true one
-              (`envace.bench.fidelity.agree.agreement`; 0 when it broke the contract), which earns its own row
+              (`envace.chat.transcript.agreement`; 0 when it broke the contract), which earns its own row
               `anchor_weight` times as much (`envace.learn.rows.anchored`).
 
 The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records; where those
@@ -22,8 +22,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from envace.chat.transcript import agreement
 from envace.config.method import Method
-from envace.rollout.context import Answer, CallContext, ObservationSource
+from envace.rollout.interfaces import Answered, CallContext, ObservationSource
 from envace.types import FailureReason, Observation, Source, replace
 
 
@@ -40,7 +41,7 @@ class AnchoredSource:
             asyncio.Lock()
         )  # first come, first served: calls of a message reach the world in order
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         true = await self._ask(ctx) if ctx.number % self.every == 0 else None
         return await self.source.answer(ctx) if true is None else await self.mode(self.source, ctx, true)
 
@@ -67,13 +68,11 @@ class AnchoredSource:
         return true
 
 
-async def _substitute(source: ObservationSource, ctx: CallContext, true: Observation) -> Answer:
+async def _substitute(source: ObservationSource, ctx: CallContext, true: Observation) -> Answered:
     return true, None
 
 
-async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation) -> Answer:
-    from envace.bench.fidelity.agree import agreement
-
+async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation) -> Answered:
     observation, generation = await source.answer(ctx)
     if generation is None:  # the prompt did not fit: there is no row to pay
         return observation, None
@@ -81,7 +80,7 @@ async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation)
     return observation, replace(generation, agreement=agreed)
 
 
-MODES: dict[str, Callable[[ObservationSource, CallContext, Observation], Awaitable[Answer]]] = {
+MODES: dict[str, Callable[[ObservationSource, CallContext, Observation], Awaitable[Answered]]] = {
     "substitute": _substitute,
     "bonus": _bonus,
 }

@@ -16,8 +16,7 @@ from envace.chat.calls import ParsedReply
 from envace.chat.text import dumps, sanitise
 from envace.chat.validate import Refusal, validate_call
 from envace.rollout.budget import calls_exhausted, micro_left, seeded
-from envace.rollout.context import Answer, CallContext
-from envace.rollout.halt import Halt, halting
+from envace.rollout.interfaces import Answered, CallContext, Halt, halting
 from envace.rollout.state import State
 from envace.types import FailureReason, Message, Observation, Role, Source, StopReason, ToolCall
 
@@ -25,7 +24,7 @@ MODELS = (Source.REHEARSAL, Source.SIMULATOR)
 
 
 async def answer_all(state: State, reply: ParsedReply, text: str) -> None:
-    """Answer every call of a message; results enter the transcript in call order. Raises Halt."""
+    """Answered every call of a message; results enter the transcript in call order. Raises Halt."""
     history = tuple(state.messages)
     state.say_reply(reply)
     done = state.counters["calls"]
@@ -89,7 +88,7 @@ def _answerable(state: State, calls: int) -> int:
     return int(min(calls, micro_left(state.method, state.micro_steps)))
 
 
-async def _answer(state: State, ctx: CallContext) -> Answer:
+async def _answer(state: State, ctx: CallContext) -> Answered:
     with halting(StopReason.SOURCE_FAILED):
         failure, detail = _invalid(state, ctx.call)
         if failure is not None:
@@ -122,7 +121,7 @@ def _refusal(failure: FailureReason, detail: str) -> Observation:
     return Observation(content={"error": detail}, source=Source.VALIDATOR, error=True, failure=failure)
 
 
-async def _together(answers: Sequence[Any]) -> list[Answer]:
+async def _together(answers: Sequence[Any]) -> list[Answered]:
     """All answers at the same time, in order; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:

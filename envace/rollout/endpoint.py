@@ -20,7 +20,7 @@ from envace.chat.calls import render_calls
 from envace.chat.renderer import Renderer, as_dicts
 from envace.chat.text import clip, sanitise
 from envace.errors import EnvironmentUnready
-from envace.rollout.policy import Completion, GenerationRequest
+from envace.policy.protocol import Completion, GenerationRequest
 from envace.types import Endpoint, FinishReason, ToolCall
 
 FINISH = {"length": FinishReason.LENGTH, "abort": FinishReason.ABORT}

@@ -21,12 +21,11 @@ from envace.chat.text import sanitise, split_thinking
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.judge.base import Judge
+from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.rollout.answering import answer_all, close, refuse_message
 from envace.rollout.budget import act_room, calls_exhausted, exhausted, seeded
-from envace.rollout.context import ObservationSource
-from envace.rollout.halt import Halt
+from envace.rollout.interfaces import Halt, ObservationSource, ask
 from envace.rollout.judging import judge_turn, judge_unfinished, score
-from envace.rollout.policy import Completion, GenerationRequest, Policy, ask
 from envace.rollout.prompts import PromptSet
 from envace.rollout.state import State, Watch
 from envace.types import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from envace.judge.checklist import episode_reward, turn_reward
-from envace.rollout.halt import Halt, halting
+from envace.rollout.interfaces import Halt, halting
 from envace.rollout.state import FAILED, State
 from envace.types import Answer, StopReason
 

@@ -15,7 +15,7 @@ from envace.chat.contract import is_error
 from envace.chat.text import clip, dumps, sanitise, sanitise_json, strict_loads
 from envace.config import McpParams
 from envace.errors import DataError, ParamsError
-from envace.rollout.context import Answer, CallContext
+from envace.rollout.interfaces import Answered, CallContext
 from envace.rollout.mcp_session import McpSession, Refused, sdk
 from envace.rollout.rehearsal import BROKEN
 from envace.types import JSON, FailureReason, Observation, Source, Task
@@ -32,7 +32,7 @@ class McpSource:
         self.task, self.params = task, params
         self._session: McpSession | None = None
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         """Raises EnvironmentUnready, or DataError for a task with tools that the server lacks."""
         session = await self._connected()
         try:

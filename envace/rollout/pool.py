@@ -17,9 +17,8 @@ from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import StageFailed
 from envace.judge.base import Judge
-from envace.rollout.context import ObservationSource
 from envace.rollout.episode import run_episode
-from envace.rollout.halt import Halt, halting
+from envace.rollout.interfaces import Halt, ObservationSource, halting
 from envace.rollout.state import COUNTED, FAILED
 from envace.types import Episode, StopReason, Task
 

@@ -21,16 +21,14 @@ from functools import lru_cache
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import yaml
 
 from envace.chat.text import canonical, dumps, split_thinking
+from envace.chat.transcript import matches
 from envace.errors import DataError
+from envace.rollout.interfaces import CallContext
 from envace.types import Memory, Message, Record, Task, ToolCall, replace
-
-if TYPE_CHECKING:
-    from envace.rollout.sources import CallContext
 
 ROOT = Path(__file__).parent.parent / "prompts"
 SECTIONS = ("tools", "records", "history", "reply", "call")
@@ -222,11 +220,6 @@ def with_head(messages: Sequence[Message], head: str) -> tuple[Message, ...]:
         first = replace(messages[0], content=f"{messages[0].content}\n\n{head}")
         return (first, *messages[1:])
     return (Message(role="system", content=head), *messages)
-
-
-def matches(record: Record, call: ToolCall) -> bool:
-    """Same tool and equal arguments, whatever their order."""
-    return record.call.name == call.name and canonical(record.call.arguments) == canonical(call.arguments)
 
 
 def nearness(record: Record, call: ToolCall) -> int:

@@ -14,9 +14,9 @@ from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise
 from envace.config import RolloutParams
 from envace.config.method import Method
+from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.rollout.budget import room
-from envace.rollout.context import Answer, CallContext
-from envace.rollout.policy import Completion, GenerationRequest, Policy, ask
+from envace.rollout.interfaces import Answered, CallContext, ask
 from envace.rollout.prompts import PromptSet, RehearsalPrompt, select_records
 from envace.types import (
     FailureReason,
@@ -56,7 +56,7 @@ class RehearsalSource:
         self.method, self.params, self.name = method, params, name
         self.counters: Counter[str] = Counter()  # what was cut off prompts, by section
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         """Raises Halt when the model cannot be asked: POLICY_FAILED, or SOURCE_FAILED for a simulator."""
         records = select_records(ctx.task.records, self.method.few_shot, ctx.turn, ctx.call, ctx.task.lent)
         check = self.method.validation == "rehearsal"

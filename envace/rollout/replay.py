@@ -14,9 +14,9 @@ from envace.chat.renderer import Renderer
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError
-from envace.rollout.context import Answer, CallContext
+from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import Completion, GenerationRequest
+from envace.rollout.interfaces import Answered, CallContext
 from envace.rollout.prompts import PromptSet
 from envace.rollout.rehearsal import RehearsalSource
 from envace.types import (
@@ -61,7 +61,7 @@ class Stored:
             text=g.text, output_ids=g.output_ids, logprobs=g.logprobs, finish=g.finish, weight_version=g.weight_version
         )  # fmt: skip
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         observation = self.heard[ctx.step, ctx.call_index]
         if self.rehearsal is None or (Role.REHEARSE, ctx.step, ctx.call_index) not in self.said:
             return observation, None

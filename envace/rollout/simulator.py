@@ -14,9 +14,9 @@ from envace.chat.renderer import Renderer
 from envace.config import RolloutParams, SimulatorParams
 from envace.config.method import Method
 from envace.errors import ParamsError
-from envace.rollout.context import Answer, CallContext
+from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.endpoint import EndpointPolicy
-from envace.rollout.policy import Completion, GenerationRequest
+from envace.rollout.interfaces import Answered, CallContext
 from envace.rollout.prompts import PromptSet
 from envace.rollout.rehearsal import RehearsalSource
 from envace.types import Endpoint, Source, replace
@@ -36,7 +36,7 @@ class SimulatorSource(RehearsalSource):
         params = replace(params, response_tokens=longest)
         super().__init__(Shared(own), renderer, prompt_set, method, params, Source.SIMULATOR)
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         own, longest = self.params.simulator, self.params.response_tokens
         sampling = replace(ctx.sampling, temperature=own.temperature, top_p=own.top_p, max_tokens=longest)
         return await super().answer(replace(ctx, sampling=sampling))

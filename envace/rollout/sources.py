@@ -18,14 +18,15 @@ from typing import Any
 
 from envace.chat.contract import is_error
 from envace.chat.renderer import Renderer
+from envace.chat.transcript import latest_record
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError
-from envace.rollout.context import Answer, CallContext, ObservationSource
-from envace.rollout.policy import Policy
-from envace.rollout.prompts import load_prompt_set, matches
+from envace.policy.protocol import Policy
+from envace.rollout.interfaces import Answered, CallContext, ObservationSource
+from envace.rollout.prompts import load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
-from envace.types import FailureReason, Observation, Record, Source, Task
+from envace.types import FailureReason, Observation, Source, Task
 from envace.worlds.registry import make_world
 
 __all__ = [
@@ -43,7 +44,7 @@ class EnvironmentSource:
     def __init__(self, world: Any):
         self.world = world
 
-    async def answer(self, ctx: CallContext) -> Answer:
+    async def answer(self, ctx: CallContext) -> Answered:
         observation = self.world.call(ctx.call)
         if inspect.isawaitable(observation):
             observation = await observation
@@ -60,16 +61,12 @@ class RecordedSource:
     def __init__(self, task: Task):
         self.task = task
 
-    async def answer(self, ctx: CallContext) -> Answer:
-        record = self._find(ctx)
+    async def answer(self, ctx: CallContext) -> Answered:
+        record = latest_record(self.task.records, ctx.call, ctx.turn)
         if record is None:
             failure = FailureReason.NO_RECORD
             return Observation(content=dict(NO_RECORD), source=self.name, error=True, failure=failure), None
         return Observation(content=record.result, source=self.name, error=is_error(record.result)), None
-
-    def _find(self, ctx: CallContext) -> Record | None:
-        found = [r for r in self.task.records if matches(r, ctx.call)]
-        return next((r for r in reversed(found) if r.turn <= ctx.turn), found[0] if found else None)
 
 
 def make_source(

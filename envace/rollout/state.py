@@ -22,8 +22,8 @@ from envace.chat.tokens import TokenLog
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.judge.base import Judge
-from envace.rollout.context import ObservationSource
-from envace.rollout.policy import Policy
+from envace.policy.protocol import Policy
+from envace.rollout.interfaces import ObservationSource
 from envace.rollout.prompts import with_head
 from envace.types import (
     FailureReason,

@@ -166,7 +166,7 @@ class Rehearsal:
     def _request(
         self, messages: tuple[Message, ...], ids: tuple[int, ...], cap: int, episode_id: str, chance: int
     ) -> Any:
-        from envace.rollout.policy import GenerationRequest
+        from envace.policy.protocol import GenerationRequest
 
         sampling = Sampling(temperature=0.0, max_tokens=cap, seed=self.seed)
         if chance:  # greedy decoding would repeat the malformed answer

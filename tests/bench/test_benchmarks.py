@@ -8,7 +8,7 @@ from envace.config import parse
 from envace.data.stage import stage
 from envace.errors import DataError, UserError
 from envace.types import PolicyRef
-from envace.worlds.files.expert import ExpertPolicy
+from envace.worlds.expert import ExpertPolicy
 from envace.worlds.files.tasks import generate
 from tasks import evaluation
 from tasks.serving import Served

@@ -6,10 +6,10 @@ import pytest
 
 from envace.bench.committed import committed, end_state, floor_policies, floor_scores, floors, true_episode
 from envace.errors import DataError
-from envace.rollout.policy import ScriptedPolicy
+from envace.policy.scripted import ScriptedPolicy
 from envace.types import ToolCall, replace
 from envace.worlds import registry as worlds
-from envace.worlds.files.expert import ExpertPolicy
+from envace.worlds.expert import ExpertPolicy
 from envace.worlds.files.tasks import generate
 
 TASKS = generate(7, 40)

@@ -12,11 +12,10 @@ from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError, StageFailed
 from envace.judge import RuleJudge
-from envace.rollout.policy import ScriptedPolicy
+from envace.policy.scripted import DoNothingPolicy, ScriptedPolicy
 from envace.types import Memory, SampleStatus, Source, StopReason, replace
-from envace.worlds.desk.agents import DoNothingPolicy
-from envace.worlds.desk.expert import ExpertPolicy
 from envace.worlds.desk.tasks import generate
+from envace.worlds.expert import ExpertPolicy
 
 RENDERER = ByteRenderer()
 PARAMS = RolloutParams(prompt_tokens=65536, response_tokens=4096)

@@ -15,8 +15,9 @@ from envace.config.method import Method
 from envace.judge.base import RuleJudge
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import streams_of
+from envace.policy.protocol import Completion
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import Completion, ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import EnvironmentSource
 from envace.types import FinishReason, Message, Observation, Role, Source, StopReason, Task

@@ -14,9 +14,9 @@ from envace.data.length import prompt_counter
 from envace.data.schema import stored, task_from_row
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
+from envace.policy.scripted import ScriptedPolicy
 from envace.policy.warmstart import BUNDLED
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import ROOT, load_prompt_set
 
 OWN = "Always look before you answer."

@@ -12,8 +12,8 @@ from envace.config import RolloutParams
 from envace.config.method import PRESETS, Method
 from envace.engine.process import innermost_error
 from envace.engine.unscored import TooManyUnscored
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import RecordedSource
 from envace.types import Answer, Item, Message, StopReason, Task, Verdict, replace

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
+from envace.chat.transcript import leaves
 from envace.learn.collapse import (
     collapse_metrics,
     entropy_bits,
     field_counts,
-    leaves,
     rehearsed,
     state_entropy,
 )

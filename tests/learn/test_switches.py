@@ -13,8 +13,8 @@ from envace.learn.rewards import trained_rewards
 from envace.learn.rows import rows_from_episode
 from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.simulator import SimulatorSource
 from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource, make_source
 from envace.types import (

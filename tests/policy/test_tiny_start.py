@@ -9,8 +9,8 @@ from envace.errors import EnvironmentUnready
 from envace.policy.card import read_card, weights_hash
 from envace.policy.corpus import Sample
 from envace.policy.local import LocalPolicy
+from envace.policy.protocol import GenerationRequest
 from envace.policy.tiny import build_start, continue_start, curriculum, draws, schedule
-from envace.rollout.policy import GenerationRequest
 from envace.types import FinishReason, Message, Role, Sampling
 
 PARAMS = Params(

@@ -7,8 +7,8 @@ from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import Method
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import EnvironmentSource, RehearsalSource
 from envace.types import (

@@ -9,16 +9,16 @@ import json
 import pytest
 from rollout_kit import PARAMS, RENDERER, TableJudge, call, item, tool
 
-from envace.bench.fidelity.agree import agreement
 from envace.chat.contract import render_result
+from envace.chat.transcript import agreement
 from envace.config import parse
 from envace.errors import ParamsError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.learn.rows import rows_from_episode
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import CallContext, EnvironmentSource, RehearsalSource, make_source
 from envace.types import Message, Observation, Record, Role, Source, StopReason, Task, ToolCall, replace

@@ -84,7 +84,7 @@ def test_parallel_calls_are_rehearsed_together_and_answered_in_call_order():
         await asyncio.wait_for(last_began.wait(), 5)
         return render_result({"of": request.call.arguments["id"]})
 
-    from envace.rollout.policy import ScriptedPolicy
+    from envace.policy.scripted import ScriptedPolicy
 
     e = play(ScriptedPolicy(speak))
     assert [o.content["of"] for o in e.observations] == ["#a", "#b", "#c"]
@@ -120,7 +120,7 @@ def test_one_failing_rehearsal_cancels_its_siblings():
             cancelled.append(request.call_index)
             raise
 
-    from envace.rollout.policy import ScriptedPolicy
+    from envace.policy.scripted import ScriptedPolicy
 
     assert play(ScriptedPolicy(speak)).stop is StopReason.POLICY_FAILED
     assert cancelled == [0]

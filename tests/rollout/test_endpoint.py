@@ -10,7 +10,8 @@ from rollout_kit import RENDERER, TASK, World, call, play
 
 from envace.chat.calls import parse_assistant
 from envace.errors import EnvironmentUnready
-from envace.rollout.policy import EndpointPolicy, GenerationRequest
+from envace.policy.protocol import GenerationRequest
+from envace.rollout.endpoint import EndpointPolicy
 from envace.types import Endpoint, FailureReason, FinishReason, Role, Sampling, StopReason, ToolCall
 
 URL = "http://model.test/v1"

@@ -20,7 +20,8 @@ from rollout_kit import (
 from envace.chat.contract import render_result
 from envace.config.method import PRESETS, Method
 from envace.learn.rows import rows_from_episode
-from envace.rollout.policy import Completion, ScriptedPolicy
+from envace.policy.protocol import Completion
+from envace.policy.scripted import ScriptedPolicy
 from envace.types import (
     Answer,
     FailureReason,

@@ -6,7 +6,7 @@ import pytest
 from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, World, call, two_roles
 
 from envace.config.method import Method
-from envace.rollout.policy import ScriptedPolicy
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.pool import Job, PoolAborted, account, episode_job, run_pool
 from envace.rollout.sources import EnvironmentSource
 from envace.types import StopReason, replace

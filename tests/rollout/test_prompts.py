@@ -6,9 +6,10 @@ import shutil
 import pytest
 from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, call, play, record, tool, two_roles
 
+from envace.chat.transcript import matches
 from envace.config.method import Method
 from envace.errors import DataError
-from envace.rollout.prompts import ROOT, load_prompt_set, matches, select_records, with_head
+from envace.rollout.prompts import ROOT, load_prompt_set, select_records, with_head
 from envace.rollout.sources import CallContext, RehearsalSource
 from envace.types import Message, Role, Source, ToolCall, replace
 

@@ -13,8 +13,8 @@ from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams, TTSParams
 from envace.config.method import Method
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource
 from envace.tts import memory as notes

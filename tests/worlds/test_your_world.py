@@ -14,15 +14,15 @@ from envace.bench.committed import committed, floors, true_episode
 from envace.chat.calls import render_calls
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
+from envace.chat.transcript import exchanges
 from envace.config import RolloutParams, parse
 from envace.config.method import Method
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
-from envace.judge.rules import exchanges
+from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
-from envace.rollout.policy import ScriptedPolicy
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Answer, Role

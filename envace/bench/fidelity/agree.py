@@ -1,4 +1,4 @@
-"""How far one response agrees with another.
+"""How far a response holds what REHEARSE was shown.
 
 Flows in: a rehearsed and a true response, and the text REHEARSE was shown. Flows out: numbers from 0 to 1.
 Invariant: pure; a share of nothing is None, never 0 or 1.
@@ -14,39 +14,9 @@ import json
 import re
 from collections import Counter
 
-from envace.chat.contract import is_error
 from envace.chat.text import dumps
-from envace.learn.collapse import leaves
+from envace.chat.transcript import leaves
 from envace.types import JSON
-
-Path = tuple[str, ...]
-
-
-def shape(said: JSON, truth: JSON) -> float:
-    """F1 of the key paths of two JSON values; two values without any key agree fully."""
-    a, b = key_paths(said), key_paths(truth)
-    return 2 * len(a & b) / (len(a) + len(b)) if a or b else 1.0
-
-
-def agreement(said: JSON, truth: JSON) -> float:
-    """One number from 0 to 1: 0 when one of them refuses the call and the other does not, else the mean of `shape`
-    and the F1 of their leaves (equal values at equal paths). Equal responses agree fully.
-
-    Truth {"state": "new", "n": 2}, said {"state": "new", "n": 3}: shape 1, leaves 1/2, agreement 3/4.
-    """
-    if is_error(said) != is_error(truth):
-        return 0.0
-    a, b = Counter(leaves(said)), Counter(leaves(truth))
-    return (shape(said, truth) + 2 * (a & b).total() / (a.total() + b.total())) / 2
-
-
-def key_paths(value: JSON, at: Path = ()) -> set[Path]:
-    """Paths to every key; the place in a list is written "[]"."""
-    if isinstance(value, dict):
-        return {p for k, v in value.items() for p in ({(*at, k)} | key_paths(v, (*at, k)))}
-    if isinstance(value, list):
-        return {p for v in value for p in key_paths(v, (*at, "[]"))}
-    return set()
 
 
 def grounded_share(truth: JSON, shown: str) -> float | None:

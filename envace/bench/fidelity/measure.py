@@ -13,12 +13,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from envace.bench.fidelity.agree import grounded, grounded_share, shape
+from envace.bench.fidelity.agree import grounded, grounded_share
 from envace.bench.fidelity.pairs import Pair, choose, recorded
 from envace.bench.fidelity.predictors import NOTHING, Others, constant, copy, majority
 from envace.bench.fidelity.scores import METRICS, POLICY, Row
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
+from envace.chat.transcript import shape
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.types import JSON, Observation, Sampling, Task, replace, to_json

@@ -2,24 +2,15 @@
 
 Flows in: a turn's goal (`envace/worlds/desk/goals.py`) and the observations shown in that turn (true or rehearsed).
 Flows out: the next calls, or the reply to the user.
-Invariant: the expert decides on the observations shown and never reads the hidden database; only its REHEARSE
-side does, which answers as the true world would.
+Invariant: the expert decides on the observations shown and never reads the hidden database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from envace.chat.calls import render_calls
-from envace.chat.contract import render_result
-from envace.chat.renderer import Renderer
-from envace.judge.rules import exchanges
-from envace.rollout.policy import GenerationRequest
-from envace.types import JSON, Message, Role, Task, ToolCall
-from envace.worlds.desk.agents import Speaker
+from envace.types import JSON, ToolCall
 from envace.worlds.desk.goals import CHANGES, LOOKS, Goal, kind_of, targets
 from envace.worlds.desk.tools import SPECS
-from envace.worlds.desk.world import World, lookup_call
+from envace.worlds.desk.world import lookup_call
 from envace.worlds.registry import Seen
 
 
@@ -95,32 +86,3 @@ def shown(seen: Seen, call: ToolCall) -> dict[str, JSON] | None:
             known = content if isinstance(content, dict) else {}
             return {"error": known["error"]} if "error" in known else known
     return None
-
-
-# --- the policy ---------------------------------------------------------------------------------------------
-
-
-class ExpertPolicy(Speaker):
-    """Plays ACT perfectly and REHEARSE truthfully, for one task or for many told apart by their id."""
-
-    def __init__(self, task: Task | Iterable[Task], renderer: Renderer | None = None):
-        super().__init__(renderer)
-        self.tasks = {t.id: t for t in ([task] if isinstance(task, Task) else task)}
-        self._worlds: dict[str, World] = {}  # one an episode, so that later calls see earlier ones
-
-    def speak(self, request: GenerationRequest) -> str:
-        task = self.tasks[request.task_id]
-        if request.role is Role.REHEARSE:
-            return self._rehearse(task, request)
-        step = next_step(task.world["goals"][request.turn], seen_in_turn(request.messages))
-        return step if isinstance(step, str) else render_calls(step)
-
-    def _rehearse(self, task: Task, request: GenerationRequest) -> str:
-        world = self._worlds.setdefault(request.episode_id, World.from_task(task))
-        return render_result(world.call(request.call).content)
-
-
-def seen_in_turn(messages: Sequence[Message]) -> Seen:
-    """The calls since the last user message, each with the response shown for it."""
-    start = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
-    return [(e.call, e.content) for e in exchanges(messages[start:]) if e.shown is not None]

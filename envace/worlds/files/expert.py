@@ -1,8 +1,7 @@
 """The scripted expert of the files world: what a perfect agent does next, given the goal and what it has seen.
 
 Flows in: a turn's goal and the observations shown in that turn. Flows out: the next calls, or the closing reply.
-Invariant: the expert decides on the observations shown and never reads the hidden tree; only its REHEARSE side
-does, which answers as the true world would.
+Invariant: the expert decides on the observations shown and never reads the hidden tree.
 
 Goals are data: `{"do": "read" | "size", "files": ["docs/kite.txt", "logs/dune.txt"]}`, `{"do": "count", "dir": "docs"}`,
 `{"do": "find", "dir": "docs", "word": "lemon"}`, and `{"do": "delete" | "move" | "copy", ...}` with the file as
@@ -11,16 +10,8 @@ Goals are data: `{"do": "read" | "size", "files": ["docs/kite.txt", "logs/dune.t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from envace.chat.calls import render_calls
-from envace.chat.contract import render_result
-from envace.chat.renderer import ByteRenderer, Renderer
-from envace.judge.rules import exchanges
-from envace.rollout.policy import Completion, GenerationRequest, completion_of
-from envace.types import JSON, Message, Role, Task, ToolCall
+from envace.types import JSON, ToolCall
 from envace.worlds.files.tools import LIMIT
-from envace.worlds.files.world import World
 from envace.worlds.registry import Seen
 
 Goal = dict[str, JSON]
@@ -111,31 +102,3 @@ def shown(seen: Seen, call: ToolCall) -> dict[str, JSON] | None:
 
 def _call(name: str, **arguments: JSON) -> ToolCall:
     return ToolCall(name=name, arguments=arguments)
-
-
-class ExpertPolicy:
-    """Plays ACT perfectly and REHEARSE truthfully, for one task or for many told apart by their id."""
-
-    def __init__(self, task: Task | Iterable[Task], renderer: Renderer | None = None):
-        """`renderer` turns text into ids; without one, ids are UTF-8 bytes."""
-        self.renderer = renderer or ByteRenderer()
-        self.tasks = {t.id: t for t in ([task] if isinstance(task, Task) else task)}
-        self._worlds: dict[str, World] = {}  # one an episode, so that later calls see earlier ones
-
-    async def generate(self, request: GenerationRequest) -> Completion:
-        return completion_of(self.speak(request), self.renderer, request.sampling)
-
-    def speak(self, request: GenerationRequest) -> str:
-        """The text to answer with."""
-        task = self.tasks[request.task_id]
-        if request.role is Role.REHEARSE:
-            world = self._worlds.setdefault(request.episode_id, World.from_task(task))
-            return render_result(world.call(request.call).content)
-        step = next_step(task.world["goals"][request.turn], seen_in_turn(request.messages))
-        return step if isinstance(step, str) else render_calls(step)
-
-
-def seen_in_turn(messages: Sequence[Message]) -> Seen:
-    """The calls since the last user message, each with the response shown for it."""
-    start = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
-    return [(e.call, e.content) for e in exchanges(messages[start:]) if e.shown is not None]

@@ -6,7 +6,7 @@ import json
 
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
-from envace.rollout.policy import ScriptedPolicy
+from envace.policy.scripted import ScriptedPolicy
 from envace.types import Item, Message, Observation, Record, Role, Source, Task, ToolCall
 from envace.worlds.registry import kinds, register
 

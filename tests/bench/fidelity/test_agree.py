@@ -2,7 +2,8 @@
 
 import pytest
 
-from envace.bench.fidelity.agree import grounded, grounded_share, key_paths, occurs, shape
+from envace.bench.fidelity.agree import grounded, grounded_share, occurs
+from envace.chat.transcript import key_paths, shape
 
 
 def test_key_paths_and_their_f1():

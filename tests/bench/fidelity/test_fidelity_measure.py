@@ -13,7 +13,7 @@ from envace.bench.fidelity.scores import Score, summarise
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
 from envace.config.method import Method
-from envace.rollout.policy import ScriptedPolicy
+from envace.policy.scripted import ScriptedPolicy
 from envace.types import FailureReason, Message, Observation, Record, Source, ToolCall, replace
 
 TRUTH, REFUSAL = {"item": "kite", "left": 3}, {"error": "not here"}

@@ -21,16 +21,17 @@ from envace.config.method import Method
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
 from envace.judge.rules import judge_item
+from envace.policy.scripted import DoNothingPolicy, RandomPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Answer, Observation, Source, StopReason, ToolCall, replace
-from envace.worlds.desk.agents import DoNothingPolicy, RandomPolicy
-from envace.worlds.desk.expert import ExpertPolicy, next_step
+from envace.worlds.desk.expert import next_step
 from envace.worlds.desk.goals import CREDITS, SEATS, TOTALS
 from envace.worlds.desk.tasks import SPLITS, generate
 from envace.worlds.desk.tools import CITIES, DAYS, SPECS, STATES
 from envace.worlds.desk.world import World
+from envace.worlds.expert import ExpertPolicy
 from envace.worlds.registry import play, same_state
 
 TASKS = [task for split in SPLITS for task in generate(7, split, 90)]

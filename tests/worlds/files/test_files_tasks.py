@@ -12,7 +12,8 @@ from envace.data.check import check_row
 from envace.data.schema import row_from_task, task_from_row
 from envace.judge.rules import judge_item
 from envace.types import Answer, Observation, Source, StopReason
-from envace.worlds.files.expert import ExpertPolicy, next_step
+from envace.worlds.expert import ExpertPolicy
+from envace.worlds.files.expert import next_step
 from envace.worlds.files.tasks import generate
 from envace.worlds.files.tools import SCHEMAS
 from envace.worlds.registry import play

@@ -14,11 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from envace.chat.calls import render_calls
-from envace.rollout.policy import GenerationRequest
+from envace.policy.protocol import GenerationRequest
+from envace.policy.scripted import RulePolicy
 from envace.types import Task, ToolCall
-from envace.worlds.desk.agents import Speaker
 from envace.worlds.desk.expert import change_call
 from envace.worlds.desk.goals import CHANGES, Goal, kind_of, targets
+from envace.worlds.desk.tasks import generate
 from envace.worlds.desk.tools import SPECS
 from envace.worlds.desk.world import lookup_call
 
@@ -26,7 +27,13 @@ FIT_TASKS = 1500  # tasks the guesses are made from
 Guess = tuple[bool, str]  # make the change?, reply with {id} and {new} to fill in
 
 
-class AlwaysRefuse(Speaker):
+def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, RulePolicy]:
+    """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no observation."""
+    guesses = fit(generate(seed, "warm", FIT_TASKS))
+    return {"always_refuse": AlwaysRefuse(tasks), "blind": BlindPolicy(tasks, guesses)}
+
+
+class AlwaysRefuse(RulePolicy):
     """Looks up what the user names, then says that it does not exist."""
 
     def __init__(self, tasks: Iterable[Task]):
