@@ -1,0 +1,213 @@
+"""The project's one client of OpenAI-compatible chat servers.
+
+Flows in: a request's body. Flows out: `ChatReply`, or `ChatFault` once the attempts are spent; what it took is on a
+`ChatBill`.
+Invariant: one question ends within attempts x (deadline + pause), and every request is on the bill, also those that
+failed.
+
+    client = ChatClient(ChatOptions(model="m", servers={"http://127.0.0.1:8000/v1": 1.0}, key_env="MY_KEY"))
+    reply = await client.ask({"messages": [...], "max_tokens": 100}, bill=(bill := ChatBill()))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import httpx
+import tenacity
+
+from envace.io.chat_connection import Body, ChatConnection, ChatOptions
+from envace.io.chat_reply import ChatBill, ChatFault, ChatReply
+from envace.io.chat_servers import ChatServer, base_address, choose, host, pause
+from envace.types import JSON
+
+__all__ = ["ChatBill", "ChatClient", "ChatFault", "ChatOptions", "ChatReply"]
+REFUSALS = frozenset({400, 415, 422, 501})
+"""What servers answer to a field or value they do not take."""
+ELSEWHERE = frozenset({401, 402, 403, 404, 405})
+"""This server will not; another of the same model may."""
+
+
+class ChatClient:
+    """Asks the servers of `options`. Raises EnvironmentUnready at once when the key's variable is not set.
+
+    Connections belong to the running event loop and are kept for as long as it is, so one client serves several loops.
+    `sleep` is called for pauses between requests and may raise to end a question there. `shorter` gets what a server
+    said to a refused request and its `max_tokens`, and returns fewer to ask for instead, or 0.
+    """
+
+    def __init__(
+        self,
+        options: ChatOptions,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        shorter: Callable[[str, int], int] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ):
+        self.options, self.bill = options, ChatBill()
+        self.addresses = {base_address(url, options.what): weight for url, weight in options.servers.items()}
+        self._sleep, self._shorter, self._transport = sleep, shorter, transport
+        self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+        options.key()
+
+    async def ask(
+        self,
+        body: Body | Callable[[], Body],
+        check: Callable[[ChatReply], None] | None = None,
+        bill: ChatBill | None = None,
+    ) -> ChatReply:
+        """One question, asked until an answer is usable or the attempts are spent. Raises the last ChatFault.
+
+        `body` may be a function, called for each attempt. `check` may raise ChatFault for a reply it has no use for:
+        it is asked again. `bill` is added to beside the client's own, whatever happens.
+        """
+        own, open_, failed_at = ChatBill(), self._connections(), list[ChatServer]()
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self.options.attempts),
+            retry=tenacity.retry_if_exception(lambda e: isinstance(e, ChatFault) and e.again),
+            wait=lambda state: self._pause(state, open_, failed_at),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    own.retries += attempt.retry_state.attempt_number > 1
+                    return await self._attempt(
+                        open_, body() if callable(body) else body, check, own, failed_at
+                    )
+            raise AssertionError("tenacity ends with an answer or an exception")
+        finally:
+            for total in filter(None, (self.bill, bill)):
+                total.add(own)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        open_ = self._open.pop(asyncio.get_running_loop(), None)
+        for client in open_.clients.values() if open_ else ():
+            await client.aclose()
+
+    async def __aenter__(self) -> ChatClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _pause(
+        self, state: tenacity.RetryCallState, open_: _Connections, failed_at: list[ChatServer]
+    ) -> float:
+        """None after an answer that was of no use, or while there is a server that has not failed yet."""
+        fault = state.outcome.exception() if state.outcome else None
+        untried = len(open_.clients) - len(set(failed_at))
+        if not isinstance(fault, ChatFault) or not fault.blamed or untried:
+            return 0.0
+        return pause(self.options.backoff_s, len(failed_at) - len(open_.clients) + 1)
+
+    async def _attempt(
+        self,
+        open_: _Connections,
+        body: Body,
+        check: Callable[[ChatReply], None] | None,
+        bill: ChatBill,
+        failed_at: list[ChatServer],
+    ) -> ChatReply:
+        """One attempt at the server that is best now; how it went is noted of the server and on the bill."""
+        async with open_.gate:
+            server = choose(list(open_.clients), failed_at)
+            while (wait := server.not_before - time.monotonic()) > 0:
+                await self._sleep(wait)
+                server = choose(list(open_.clients), failed_at)
+            server.in_flight += 1
+            began = time.monotonic()
+            try:
+                reply = await self._adapted(server, open_.clients[server], body, bill)
+            except ChatFault as fault:
+                bill.faults[fault.reason] += 1
+                self._blame(server, fault, began, len(open_.clients))
+                if fault.blamed:
+                    failed_at.append(server)
+                raise
+            finally:
+                server.in_flight -= 1
+        server.answered(time.monotonic() - began)
+        bill.note(reply)
+        bill.seconds, bill.answered = bill.seconds + time.monotonic() - began, bill.answered + 1
+        bill.server = host(server.base_url)
+        try:
+            if reply.refused and self.options.refusal_fails:
+                raise ChatFault("refused_by_model", "by the model", again=False)
+            if check:
+                check(reply)
+        except ChatFault as fault:
+            bill.faults[fault.reason] += 1
+            raise
+        return reply
+
+    def _blame(self, server: ChatServer, fault: ChatFault, began: float, servers: int) -> None:
+        if fault.status in ELSEWHERE and servers > 1:
+            fault.again = fault.blamed = True
+        if fault.blamed:
+            server.failed(fault, self.options.backoff_s)
+        else:
+            server.answered(time.monotonic() - began)
+
+    async def _adapted(
+        self, server: ChatServer, connection: ChatConnection, body: Body, bill: ChatBill
+    ) -> ChatReply:
+        """The answer to one request, put more simply where the server refuses how it is put."""
+        request = {"model": self.options.model, **body, **self.options.extra_body}
+        refused = server.refused
+        while True:
+            sent = _without(request, refused)
+            bill.requests += 1
+            try:
+                reply = await connection.send(sent)
+            except ChatFault as fault:
+                fewer = self._fewer(fault, sent)
+                field_ = "" if fewer else _refused_field(fault, sent)
+                if not fewer and not field_:
+                    raise
+                request = {**request, "max_tokens": fewer} if fewer else request
+                refused |= {field_} - {""}
+                continue
+            server.refused = refused
+            return reply
+
+    def _fewer(self, fault: ChatFault, sent: Body) -> int:
+        asked = sent.get("max_tokens")
+        return self._shorter(fault.said, asked) if self._shorter and fault.status == 400 and asked else 0
+
+    def _connections(self) -> _Connections:
+        loop = asyncio.get_running_loop()
+        if loop not in self._open:
+            servers = [ChatServer(url, weight) for url, weight in self.addresses.items()]
+            clients = {s: ChatConnection(s.base_url, self.options, self._transport) for s in servers}
+            self._open[loop] = _Connections(clients, asyncio.Semaphore(self.options.concurrency))
+        return self._open[loop]
+
+
+@dataclass(slots=True)
+class _Connections:
+    """What an event loop has of a client; nothing in it can be shared between loops."""
+
+    clients: dict[ChatServer, ChatConnection]
+    gate: asyncio.Semaphore
+
+
+def _refused_field(fault: ChatFault, sent: Body) -> str:
+    """What to leave out after a refusal: the old name of the limit, else the schema."""
+    if fault.status not in REFUSALS:
+        return ""
+    if "max_completion_tokens" in fault.said and "max_tokens" in sent:
+        return "max_tokens"
+    return "response_format" if "response_format" in sent else ""
+
+
+def _without(request: Body, refused: frozenset[str]) -> dict[str, JSON]:
+    """The request as a server takes it."""
+    rename = {"max_tokens": "max_completion_tokens"} if "max_tokens" in refused else {}
+    return {rename.get(k, k): v for k, v in request.items() if k not in refused - {"max_tokens"}}
