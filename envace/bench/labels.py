@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envace.bench.harness.asked import thinking_of
-from envace.bench.harness.spec import EvalRequest
+from envace.bench.harness.planning import thinking_of
+from envace.bench.harness.spec import EvalRequest, HarnessEnv
+from envace.bench.summary import Identity
 from envace.types import ScoreRecord
 
 NONE, UNKNOWN = "none", "?"
@@ -32,6 +33,19 @@ def labels(
         "thinking": thinking_of(request),
         "data": data_hash[:DIGITS],
     }
+
+
+def identity_of(
+    env: HarnessEnv, request: EvalRequest, data_hash: str, said: Identity, versions: Mapping[str, str]
+) -> Identity:
+    """What stands in every score of an evaluation; `said` by the caller wins, its versions come before `versions`."""
+    known: Identity = {
+        "harness": env.identity,
+        "variant": request.variant,
+        "seed": request.seed,
+        "data_hash": data_hash,
+    }
+    return {**known, **said, "versions": {**said.get("versions", {}), **versions}}
 
 
 def setup(score: ScoreRecord) -> dict[str, str]:

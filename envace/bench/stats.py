@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 Interval = tuple[float, float | None, float | None]  # estimate, low, high
-Means = Mapping[str, Any]  # stratum -> mean over its tasks: a number, or an array with one entry a resample
+Values = Mapping[str, Sequence[float]]  # task -> one value a trial
+Number = float | np.ndarray  # a number, or an array with one entry a resample
+Means = Mapping[str, Number]  # stratum -> mean over its tasks
 LEVEL = 0.95
 CHUNK = 4_000_000  # resampled numbers held at once
 
 
-def cluster_bootstrap(values_by_task: Mapping[str, Sequence[float]], n: int, seed: int) -> Interval:
+def cluster_bootstrap(values_by_task: Values, n: int, seed: int) -> Interval:
     """Mean and interval from `n` resamples of whole tasks. Raises ValueError on no or non-finite values."""
     return _interval(task_means(values_by_task), n, seed)
 
 
-def stratified(strata: Mapping[str, np.ndarray], of: Callable[[Means], Any], n: int, seed: int) -> Interval:
+def stratified(
+    strata: Mapping[str, np.ndarray], of: Callable[[Means], Number], n: int, seed: int
+) -> Interval:
     """`of` the means of each stratum's tasks ([tasks, ...]), with an interval from `n` resamples of the tasks
     within each stratum. `of` must work on numbers and, entry by entry, on arrays of them."""
     point = float(of({name: tasks.mean(axis=0) for name, tasks in strata.items()}))
@@ -35,9 +38,18 @@ def stratified(strata: Mapping[str, np.ndarray], of: Callable[[Means], Any], n: 
     return point, low, high
 
 
-def paired_bootstrap(
-    a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], n: int, seed: int
-) -> Interval:
+def mean_of_strata(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
+    """Macro average: the plain mean over strata of the mean over their tasks, which are drawn within each stratum."""
+    means = {name: task_means(values) for name, values in strata.items()}
+    return stratified(means, lambda m: sum(m.values()) / len(m), n, seed)
+
+
+def mean_of_tasks(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
+    """Micro average: every task of every stratum counts alike."""
+    return cluster_bootstrap({task: v for values in strata.values() for task, v in values.items()}, n, seed)
+
+
+def paired_bootstrap(a: Values, b: Values, n: int, seed: int) -> Interval:
     """Mean of a - b and its interval; each resample draws the same tasks for both, so task difficulty cancels.
 
     Trials need not be equal in number. Raises ValueError when the two were not scored on the same tasks:
@@ -49,23 +61,34 @@ def paired_bootstrap(
     return _interval(task_means(a) - task_means(b), n, seed)
 
 
-def pass_hat_k(successes_by_task: Mapping[str, Sequence[float]], k: int) -> float:
-    """Chance that k trials of a task all succeed, without bias, averaged over tasks.
+def all_succeed(n: int, won: int, k: int) -> float:
+    """Chance that k of n trials, of which `won` succeeded, all succeed."""
+    return math.comb(won, k) / math.comb(n, k)
 
-    Raises ValueError when a task has fewer than k trials.
-    """
+
+def any_succeeds(n: int, won: int, k: int) -> float:
+    """Chance that one of k of n trials succeeds."""
+    return 1 - math.comb(n - won, k) / math.comb(n, k)
+
+
+def chances(
+    values: Values, k: int, of: Callable[[int, int, int], float] = all_succeed
+) -> dict[str, list[float]]:
+    """Task -> the chance of one of the two above, without bias. Raises ValueError for a task of fewer than k trials."""
+    if short := next((t for t, v in values.items() if len(v) < k), None):
+        raise ValueError(f"task {short} has {len(values[short])} trials, pass^{k} needs {k}")
+    return {task: [of(len(v), sum(x >= 1 for x in v), k)] for task, v in values.items()}
+
+
+def pass_hat_k(successes_by_task: Values, k: int) -> float:
+    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as `chances` does."""
     if not successes_by_task:
         raise ValueError("no tasks")
-    chances = []
-    for task, values in successes_by_task.items():
-        if len(values) < k:
-            raise ValueError(f"task {task} has {len(values)} trials, pass^{k} needs {k}")
-        won = sum(v >= 1 for v in values)
-        chances.append(math.comb(won, k) / math.comb(len(values), k))
-    return math.fsum(chances) / len(chances)
+    found = chances(successes_by_task, k)
+    return math.fsum(chance for (chance,) in found.values()) / len(found)
 
 
-def task_means(values_by_task: Mapping[str, Sequence[float]]) -> np.ndarray:
+def task_means(values_by_task: Values) -> np.ndarray:
     """[tasks] in the order of their names. Raises ValueError on no or non-finite values."""
     if not values_by_task:
         raise ValueError("no tasks")

@@ -1,7 +1,7 @@
 """Sample records -> score records, behind a gate of completeness.
 
-Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` a
-metric.
+Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` per metric,
+and the averages over the subsets of a benchmark.
 Invariant: scored + agent failures + infrastructure failures + missing = planned. A failure of the agent counts
 0; a failure of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one every
 number is withheld (None), what the harness itself would print included, so that losing samples can never raise one.
@@ -9,16 +9,45 @@ number is withheld (None), what the harness itself would print included, so that
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
-from envace.bench.stats import cluster_bootstrap
-from envace.types import SampleRecord, SampleStatus, ScoreRecord
+from envace.bench.stats import Interval, Values, cluster_bootstrap, mean_of_strata, mean_of_tasks
+from envace.types import SampleRecord, SampleStatus, ScoreRecord, replace
 
 SCALES = {"steps": "count", "calls": "count", "tokens": "count", "seconds": "s"}  # all others are 0-1
 HAS_SCORE = (SampleStatus.SCORED, SampleStatus.AGENT_FAILURE)
+WITHHELD = (None, None, None)
+DO_NOTHING = "do_nothing"
 Plan = Collection[tuple[str, int]]  # (task, trial)
+
+
+class Identity(TypedDict, total=False):
+    """What stands in every score of an evaluation, as `ScoreRecord` names it."""
+
+    harness: str
+    data_hash: str
+    policy: str
+    policy_hash: str
+    variant: str
+    seed: int
+    skipped: tuple[str, ...]
+    versions: dict[str, str]
+    source: str
+
+
+class Counted(TypedDict):
+    """How many samples a score is of."""
+
+    n_tasks: int
+    n_trials: int
+    n_scored: int
+    n_agent_failure: int
+    n_infra_failure: int
+    n_missing: int
 
 
 def plan(tasks: Iterable[str], trials: int) -> list[tuple[str, int]]:
@@ -38,11 +67,14 @@ def complete_plan(samples: Iterable[SampleRecord], planned: Plan) -> list[Sample
         if key in seen or key not in owed:
             raise ValueError(f"sample {key} {'occurs twice' if key in seen else 'was not planned'}")
         seen[key] = sample
-    return [seen.get(key) or _missing(*key) for key in planned]
+    for task, trial in owed - seen.keys():
+        lost = SampleRecord(task=task, trial=trial, seed=0, status=SampleStatus.MISSING, error="never seen")
+        seen[task, trial] = lost
+    return [seen[key] for key in planned]
 
 
 def values_by_task(samples: Iterable[SampleRecord], metric: str) -> dict[str, list[float]]:
-    """Task -> one value a trial that has one. An agent failure is 0 on a 0-1 metric and absent from counts.
+    """Task -> one value per trial that has one. An agent failure is 0 on a 0-1 metric and absent from counts.
 
     Raises ValueError when a scored sample lacks the metric.
     """
@@ -58,7 +90,7 @@ def values_by_task(samples: Iterable[SampleRecord], metric: str) -> dict[str, li
 
 
 def upstream_by_task(samples: Iterable[SampleRecord]) -> dict[str, list[float]]:
-    """Task -> what the harness counted, one value a trial that it did count."""
+    """Task -> what the harness counted, one value per trial that it did count."""
     values: dict[str, list[float]] = {}
     for sample in samples:
         if "upstream" in sample.metrics:
@@ -66,10 +98,27 @@ def upstream_by_task(samples: Iterable[SampleRecord]) -> dict[str, list[float]]:
     return values
 
 
+def lost(samples: Iterable[SampleRecord]) -> list[SampleRecord]:
+    """Samples without a score, which another run may still give them."""
+    return [s for s in samples if s.status not in HAS_SCORE]
+
+
 def complete_enough(samples: Sequence[SampleRecord], least: float) -> bool:
     """Whether at least this share of the planned samples has a score; never without any."""
-    scored = sum(s.status in HAS_SCORE for s in samples)
-    return bool(samples) and scored / len(samples) >= least
+    return bool(samples) and (len(samples) - len(lost(samples))) / len(samples) >= least
+
+
+def counted(samples: Collection[SampleRecord]) -> Counted:
+    """The counts of a score over these samples."""
+    status = Counter(s.status for s in samples)
+    return {
+        "n_tasks": len({s.task for s in samples}),
+        "n_trials": len({s.trial for s in samples}),
+        "n_scored": status[SampleStatus.SCORED],
+        "n_agent_failure": status[SampleStatus.AGENT_FAILURE],
+        "n_infra_failure": status[SampleStatus.INFRA_FAILURE],
+        "n_missing": status[SampleStatus.MISSING],
+    }
 
 
 def summarise(
@@ -82,41 +131,91 @@ def summarise(
     min_complete: float = 1.0,
     subset: str = "all",
     bootstrap: int = 2000,
-    seed: int = 0,
-    **identity: Any,
+    **identity: Unpack[Identity],
 ) -> list[ScoreRecord]:
-    """One record a metric, in the order of `metrics`.
+    """One record per metric, in the order of `metrics`.
 
-    `floors` is metric -> {agent: score}, e.g. {"success": {"do_nothing": 0.0}}. `identity` fills the other
-    fields of ScoreRecord (harness, policy, policy_hash, data_hash, variant, skipped, versions).
+    `floors` is metric -> {agent: score}, e.g. {"success": {"do_nothing": 0.0}}.
     """
     full = complete_plan(samples, planned)
-    counts = Counter(s.status for s in full)
-    complete = complete_enough(full, min_complete)
-    shared = {
-        "benchmark": benchmark,
-        "subset": subset,
-        "n_tasks": len({s.task for s in full}),
-        "n_trials": len({s.trial for s in full}),
-        "n_scored": counts[SampleStatus.SCORED],
-        "n_agent_failure": counts[SampleStatus.AGENT_FAILURE],
-        "n_infra_failure": counts[SampleStatus.INFRA_FAILURE],
-        "n_missing": counts[SampleStatus.MISSING],
-        "seed": seed,
-        **identity,
-    }
-    records = []
+    complete, records = complete_enough(full, min_complete), []
     for metric in metrics:
         values = values_by_task(full, metric)
-        refused = not complete or not values
-        score, low, high = (None, None, None) if refused else cluster_bootstrap(values, bootstrap, seed)
-        own = dict((floors or {}).get(metric, {}))
-        scale = SCALES.get(metric, "0-1")
+        found = (
+            cluster_bootstrap(values, bootstrap, identity.get("seed", 0)) if complete and values else WITHHELD
+        )
+        score, low, high = found
         records.append(
-            ScoreRecord(metric=metric, score=score, low=low, high=high, floors=own, scale=scale, **shared)
+            ScoreRecord(
+                benchmark=benchmark,
+                subset=subset,
+                metric=metric,
+                score=score,
+                low=low,
+                high=high,
+                floors=dict((floors or {}).get(metric, {})),
+                scale=SCALES.get(metric, "0-1"),
+                **counted(full),
+                **identity,
+            )
         )
     return records
 
 
-def _missing(task: str, trial: int) -> SampleRecord:
-    return SampleRecord(task=task, trial=trial, seed=0, status=SampleStatus.MISSING, error="never seen")
+def upstream_record(strict: ScoreRecord, found: Interval | None) -> ScoreRecord:
+    """What the harness itself would print beside a strict record; withheld where that one is."""
+    score, low, high = WITHHELD if strict.score is None or found is None else found
+    return replace(strict, source="upstream", score=score, low=low, high=high)
+
+
+# --- over the subsets of a benchmark ---------------------------------------------------------------------------
+
+
+def summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
+    """The first of several subsets' records with the counts of all; labels that differ are joined by ";"."""
+    names = ("n_tasks", "n_scored", "n_agent_failure", "n_infra_failure", "n_missing")
+    counts = {name: sum(getattr(p, name) for p in parts) for name in names}
+    keys = dict.fromkeys(key for p in parts for key in p.versions)
+    versions = {k: "; ".join(dict.fromkeys(p.versions[k] for p in parts if k in p.versions)) for k in keys}
+    data = [p.data_hash for p in parts]
+    return replace(
+        parts[0], **counts, n_trials=max(p.n_trials for p in parts), versions=versions,
+        data_hash=data[0] if len(set(data)) == 1 else hashlib.sha256("".join(data).encode()).hexdigest(),
+    )  # fmt: skip
+
+
+def averages(
+    parts: Sequence[ScoreRecord],
+    values: Mapping[str, Values] | None,
+    *,
+    skipped: Sequence[str],
+    bootstrap: int,
+    all_there: bool = True,
+) -> list[ScoreRecord]:
+    """macro (plain mean of the subsets) and micro (every task alike) of one metric.
+
+    parts: the strict record of each subset. values: subset -> task -> values; None withholds both numbers, whose
+    reasons stand in `skipped`. The floors are those of the subsets, where `all_there` and each has one.
+    """
+    base, seed = summed(parts), parts[0].seed
+    floors = [p.floors[DO_NOTHING] for p in parts if DO_NOTHING in p.floors]
+    sizes = [p.n_tasks for p in parts]
+    made = []
+    for name, mean, weights in (("macro", mean_of_strata, [1] * len(parts)), ("micro", mean_of_tasks, sizes)):
+        score, low, high = mean(values, bootstrap, seed) if values else WITHHELD
+        own = {}
+        if all_there and len(floors) == len(parts):
+            own = {DO_NOTHING: math.fsum(f * w for f, w in zip(floors, weights)) / sum(weights)}
+        made.append(
+            replace(
+                base,
+                subset=name,
+                source="derived",
+                score=score,
+                low=low,
+                high=high,
+                floors=own,
+                skipped=tuple(dict.fromkeys(skipped)),
+            )
+        )
+    return made

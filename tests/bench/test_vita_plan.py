@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envace.bench.harness.asked import thinking_of
+from envace.bench.harness.planning import thinking_of
 from envace.bench.harness.registry import lacking
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.vita import source

@@ -23,7 +23,7 @@ from envace.bench.bfcl import categories, questions
 from envace.bench.bfcl.parse import read_job, records
 from envace.bench.bfcl.pins import NEWEST, VERSIONS
 from envace.bench.bfcl.scores import score_records
-from envace.bench.harness.asked import refuse_query, thinking_body
+from envace.bench.harness.planning import refuse_query, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import labels
 from envace.errors import UserError

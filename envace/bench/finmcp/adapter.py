@@ -17,7 +17,7 @@ import envace
 from envace.bench.finmcp import parse, scores
 from envace.bench.finmcp.data import Options, files
 from envace.bench.finmcp.rows import SUBSETS, Row, digest, read
-from envace.bench.harness.asked import chat_of, seed_of, thinking_body
+from envace.bench.harness.planning import chat_of, seed_of, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import labels
 from envace.errors import UserError

@@ -16,7 +16,7 @@ from envace.bench.finmcp.play import UNREAD
 from envace.bench.finmcp.rows import Row
 from envace.bench.finmcp.run import lines
 from envace.bench.harness.answers import LEFT_IN_TEXT
-from envace.bench.harness.asked import seed_of
+from envace.bench.harness.planning import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.track.redact import Redactor
 from envace.types import SampleRecord, SampleStatus

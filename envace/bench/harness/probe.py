@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any
 
-from envace.bench.harness.asked import address
+from envace.bench.harness.planning import address
 from envace.bench.harness.relay import is_loopback
 from envace.chat.text import clip
 from envace.errors import EnvironmentUnready

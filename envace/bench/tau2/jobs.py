@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envace.bench.harness.asked import refuse_query, thinking_body
+from envace.bench.harness.planning import refuse_query, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job
 from envace.bench.tau2.sources import Options
 from envace.bench.tau2.tasks import TaskInfo

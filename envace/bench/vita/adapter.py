@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envace.bench.harness.asked import chat_of, seed_of, thinking_body
+from envace.bench.harness.planning import chat_of, seed_of, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import labels
 from envace.bench.vita import parse, scores

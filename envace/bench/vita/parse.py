@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
-from envace.bench.harness.asked import seed_of
+from envace.bench.harness.planning import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.errors import DataError
 from envace.track.redact import Redactor
