@@ -6,7 +6,7 @@ one thread, CPU seconds of this process.
 
   verl     one row a generation, padded to tensors, `compute_grpo_outcome_advantage` with group and role as its index,
            `get_seqlen_balanced_partitions`: what its trainer does with a batch of several outputs an episode
-  envace   rows, merged streams, role-wise advantages, one vector of token advantages a stream, micro-batches of like length
+  envace   rows, merged sequences, role-wise advantages, one vector of token advantages each, micro-batches of like length
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from benchmarks.table import alternate, times, write_json
 from envace.config.method import Method
 from envace.errors import EnvironmentUnready, boundary
 from envace.learn.advantage import advantages
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
+from envace.learn.sequences import batch_rows, sequences_of, token_advantages
 from envace.types import Episode
 
 PEER, OURS = "verl's parts", "envace"
@@ -40,16 +39,13 @@ Found = tuple[
 
 
 def ours(played: Sequence[Episode], budget: int, by_length: Any) -> Found:
-    streams = [s for e in played for s in streams_of(rows_from_episode(e, METHOD), METHOD.rows)]
-    masks = [np.asarray(s.loss_mask) for s in streams]
-    rows, spans = rows_of_streams([record(s) for s in streams], masks, [True] * len(streams))
-    rows, _ = advantages(rows, METHOD)
-    values = token_advantages(rows, spans, masks, METHOD)
-    lengths = [len(s.prompt_ids) + len(s.response_ids) for s in streams]
+    sequences = [s for e in played for s in sequences_of(e, METHOD)]
+    masks = [np.asarray(s.loss_mask) for s in sequences]
+    rows, _ = advantages(batch_rows([s.rows for s in sequences], masks, [True] * len(sequences)), METHOD)
+    values = token_advantages(rows, masks, METHOD)
+    lengths = [len(s.prompt_ids) + len(s.response_ids) for s in sequences]
     parts = by_length(lengths, range(len(lengths)), budget)
-    firsts = [values[span.stream][span.start] for span in spans]
-    named = zip(rows, spans, firsts, strict=True)
-    return [(r.group_id, r.role.value, s.tokens, float(a)) for r, s, a in named], parts
+    return [(r.group_id, r.role.value, r.length, float(values[r.sequence][r.start])) for r in rows], parts
 
 
 def verls(played: Sequence[Episode], budget: int, core: Any, torch: Any, partition: Any) -> Found:

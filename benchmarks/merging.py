@@ -2,7 +2,7 @@
 
 Flows in: numbers of turns and tokens. Flows out: a table, and JSON where `--out` says.
 Invariant: nothing is reported before both forms train the same tokens, each predicted from the same tokens before it;
-that loss and gradient are then equal is what tests/learn/test_streams.py holds to 1e-5.
+that loss and gradient are then equal is what tests/learn/test_sequences.py holds to 1e-5.
 
 One row a generation is how the authors' code and verl's own multi-turn data train; the prompt is read again each turn.
 """
@@ -23,20 +23,19 @@ from benchmarks import episodes
 from benchmarks.table import alternate, write_json
 from envace.config.method import Method
 from envace.errors import boundary
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import Stream, streams_of
+from envace.learn.sequences import TrainingSequence, sequences_of
 from envace.types import Episode, Role
 
 PEER, OURS = "one row a generation", "merged"
 HOW = {PEER: "generation", OURS: "merged"}
 
 
-def streams(played: Iterable[Episode], how: str) -> list[Stream]:
-    method = Method()
-    return [stream for e in played for stream in streams_of(rows_from_episode(e, method), how)]
+def streams(played: Iterable[Episode], how: str) -> list[TrainingSequence]:
+    method = Method(rows=how)
+    return [sequence for e in played for sequence in sequences_of(e, method)]
 
 
-def predictions(found: Iterable[Stream]) -> Counter[bytes]:
+def predictions(found: Iterable[TrainingSequence]) -> Counter[bytes]:
     """Each trained token with the hash of all tokens before it."""
     seen: Counter[bytes] = Counter()
     for stream in found:
@@ -48,8 +47,8 @@ def predictions(found: Iterable[Stream]) -> Counter[bytes]:
     return seen
 
 
-def tokens(found: Iterable[Stream], role: Role) -> int:
-    return sum(len(s.prompt_ids) + len(s.response_ids) for s in found if s.role is role)
+def tokens(found: Iterable[TrainingSequence], role: Role) -> int:
+    return sum(len(s.prompt_ids) + len(s.response_ids) for s in found if s.rows[0].role is role)
 
 
 def compare(turns: int, n: int, head: int, act: int, result: int, rounds: int) -> dict[str, Any]:

@@ -80,10 +80,10 @@ def entries(
         return [renderer.render(chat[:n], tools) for n in range(2, len(chat) + 1, 2)]
 
     def ours() -> Iterator[Sequence[int]]:
-        log = TokenLog.open(renderer, chat[:2], tools)
+        log = TokenLog(renderer, chat[:2], tools)
         yield log.prompt_ids()
         for k, ids in enumerate(outputs):
-            log.add_sampled(ids, logprobs[k], said=chat[2 + 2 * k])
+            log.add_sampled(ids, said=chat[2 + 2 * k])
             log.add_results([chat[3 + 2 * k]])
             yield log.prompt_ids()
 

@@ -275,24 +275,6 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One training sequence."""
-
-    prompt_ids: tuple[int, ...]
-    response_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]  # [len(response_ids)] 1 where the policy wrote the token
-    logprobs: tuple[float, ...]  # [len(response_ids)]
-    role: Role
-    group_id: str
-    episode_id: str
-    turn: int
-    reward: float | None  # of the episode, None = unscored
-    source: str = ""  # of its task (`Task.source`), where something is kept apart by it
-    advantage: float = 0.0
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRef:
     """Where a policy's weights are, and which they are. Stands as card.json beside exported weights."""
 

@@ -1,7 +1,7 @@
 """One episode inside verl: a registered agent loop around `envace.rollout.run_episode`.
 
 Flows in: a task index, the prompt group's id and verl's handle to the rollout servers. Flows out: one
-AgentLoopOutput a training stream, each with its role, its episode and its rows' rewards; the last one also
+AgentLoopOutput a training sequence, each with its role, its episode and its rows' rewards; the last one also
 carries the whole episode for the trainer to save.
 Invariant: every dispatched episode comes back, one that produced no row as a single masked placeholder; a
 reward that could not be had travels as None and never as a number.
@@ -27,13 +27,12 @@ from envace.engine.progress import beat
 from envace.engine.runfile import RunFile, current
 from envace.judge import make_judge
 from envace.judge.checklist import training_task
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import Stream, record, streams_of
+from envace.learn.sequences import TrainingRow, TrainingSequence, sequences_of
 from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import PromptSet, lend, load_prompt_set
 from envace.rollout.sources import make_source
-from envace.types import Episode, FinishReason, Role, Row, Sampling, replace, to_json
+from envace.types import Episode, FinishReason, Role, Sampling, replace, to_json
 from envace.worlds.registry import load as load_worlds
 
 
@@ -161,29 +160,31 @@ class EpisodeLoop(AgentLoopBase):
 
 
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
-    """Streams of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
-    streams = streams_of(rows_from_episode(episode, method), method.rows)
-    outputs = [output_of(stream, step) for stream in streams] or [_placeholder(episode, step, fallback_id)]
+    """Sequences of an episode as verl's records. Log-probabilities of tokens nobody sampled are 0 and masked."""
+    sequences = sequences_of(episode, method)
+    outputs = [output_of(s, step) for s in sequences] or [_placeholder(episode, step, fallback_id)]
     outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
     return outputs
 
 
-def output_of(stream: Stream, step: int, placeholder: bool = False) -> AgentLoopOutput:
-    """One stream as verl's record. A NaN at a masked position would reach the gradient, so 0 stands at all of them."""
-    last = stream.segments[-1]
-    sampled = stream.logprobs or (0.0,) * len(stream.response_ids)
+def output_of(sequence: TrainingSequence, step: int, placeholder: bool = False) -> AgentLoopOutput:
+    """One sequence as verl's record. A NaN at a masked position would reach the gradient, so 0 stands at all of them."""
+    last = sequence.rows[-1]
+    sampled = sequence.logprobs or (0.0,) * len(sequence.response_ids)
     return AgentLoopOutput(
-        prompt_ids=list(stream.prompt_ids),
-        response_ids=list(stream.response_ids),
-        response_mask=list(stream.loss_mask),
+        prompt_ids=list(sequence.prompt_ids),
+        response_ids=list(sequence.response_ids),
+        response_mask=list(sequence.loss_mask),
         response_logprobs=[
-            logprob if m else 0.0 for logprob, m in zip(sampled, stream.loss_mask, strict=True)
+            logprob if m else 0.0 for logprob, m in zip(sampled, sequence.loss_mask, strict=True)
         ],
-        reward_score=last.reward or 0.0,  # verl's own statistics; the advantage reads the segments
+        reward_score=last.reward or 0.0,  # verl's own statistics; the advantage reads the rows
         num_turns=last.turn + 1,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            "stream": json.dumps(record(stream)),  # text: no container of verl's looks into it
+            "rows": json.dumps(
+                [to_json(row) for row in sequence.rows]
+            ),  # text: no container of verl's looks into it
             "placeholder": placeholder,
             "reward_extra_info": {},
             "min_global_steps": step - 1,
@@ -193,11 +194,20 @@ def output_of(stream: Stream, step: int, placeholder: bool = False) -> AgentLoop
 
 
 def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutput:
-    row = Row(
-        prompt_ids=(fallback_id,), response_ids=(fallback_id,), loss_mask=(0,), logprobs=(0.0,), role=Role.ACT,
-        group_id=episode.group_id, episode_id=episode.id, turn=0, reward=episode.reward,
-    )  # fmt: skip
-    return output_of(streams_of([row], "generation")[0], step, placeholder=True)
+    row = TrainingRow(
+        role=Role.ACT,
+        group_id=episode.group_id,
+        episode_id=episode.id,
+        turn=0,
+        reward=episode.reward,
+        length=1,
+        trained=0,
+    )
+    ids = (fallback_id,)
+    sequence = TrainingSequence(
+        prompt_ids=ids, response_ids=ids, loss_mask=(0,), logprobs=(0.0,), rows=(row,)
+    )
+    return output_of(sequence, step, placeholder=True)
 
 
 def light(episode: Episode) -> Episode:

@@ -15,7 +15,7 @@ import torch
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from envace.learn.padding import copies
+from envace.learn.sequences import copies
 
 PLACEHOLDER_TOKENS = 2  # prompt and response of a row that stands for an episode without one
 

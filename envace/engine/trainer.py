@@ -1,6 +1,6 @@
 """Role-wise GRPO as a subclass of verl's synchronous trainer.
 
-Flows in: the streams that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
+Flows in: the sequences that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
 update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
 Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask that fill a
 batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row; what a step trains on is a function of the seed and the step number.
@@ -44,8 +44,8 @@ from envace.learn.collapse import collapse_metrics
 from envace.learn.metrics import rehearsed_success, step_metrics
 from envace.learn.rewards import trained_rewards
 from envace.learn.running import read_means, updated, write_means
-from envace.learn.streams import rows_of_streams, token_advantages
-from envace.types import Episode, Row, from_json, replace
+from envace.learn.sequences import TrainingRow, batch_rows, token_advantages
+from envace.types import Episode, from_json, replace
 from envace.worlds.registry import load as load_worlds
 
 POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
@@ -166,19 +166,22 @@ class RolewiseTrainer(PPOTrainerSync):
         live = [not pad and not f["placeholder"] for f, pad in zip(fields, padding)]
         copied = [bool(tag.get("is_copy")) for tag in batch.tags]
         episodes = self._episodes(fields, [pad or copy for pad, copy in zip(padding, copied)])
-        rows, spans = rows_of_streams([json.loads(f["stream"]) for f in fields], masks, live)
+        sent = [[from_json(TrainingRow, row) for row in json.loads(f["rows"])] for f in fields]
+        rows = batch_rows(sent, masks, live)
         rows, found = self._advantages(rows, episodes)
         self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
         self.step_metrics["train/copies"] = float(sum(copied))
         self.step_metrics["train/sequences"] = float(sum(alive and m.any() for alive, m in zip(live, masks)))
         metrics.update(self.step_metrics)
         check_unscored(episodes, self.run.params.judge.max_unscored, self.global_steps)
-        values = [torch.from_numpy(v).float() for v in token_advantages(rows, spans, masks, self.method)]
+        values = [torch.from_numpy(v).float() for v in token_advantages(rows, masks, self.method)]
         nested = torch.nested.as_nested_tensor(values, layout=torch.jagged)
         output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
 
-    def _advantages(self, rows: list[Row], episodes: list[Episode]) -> tuple[list[Row], Diagnostics]:
+    def _advantages(
+        self, rows: list[TrainingRow], episodes: list[Episode]
+    ) -> tuple[list[TrainingRow], Diagnostics]:
         """The rows of the step with what they are trained on and how it compares."""
         step = self.global_steps
         reward_R = trained_rewards(

@@ -25,7 +25,8 @@ import numpy as np
 from envace.config.method import Method
 from envace.learn.baselines import BASELINES, Live
 from envace.learn.running import Means, priors
-from envace.types import Row, replace
+from envace.learn.sequences import TrainingRow
+from envace.types import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +138,8 @@ def _compare(
 
 
 def advantages(
-    rows: Sequence[Row], method: Method, means: Means | None = None
-) -> tuple[list[Row], Diagnostics]:
+    rows: Sequence[TrainingRow], method: Method, means: Means | None = None
+) -> tuple[list[TrainingRow], Diagnostics]:
     """The rows with their advantages filled in, in the same order. `means` is the running mean after the step
     before, read by the shrinkage baseline alone. Raises ValueError as `role_advantages`."""
     adv_R, found = role_advantages(
@@ -148,7 +149,7 @@ def advantages(
         [row.episode_id for row in rows],
         baseline=method.baseline,
         lone=method.lone,
-        trained_R=np.array([1 in row.loss_mask for row in rows], bool),
+        trained_R=np.array([row.trained > 0 for row in rows], bool),
         turn_R=np.array([row.turn for row in rows], np.int64) if method.credit == "reward_to_go" else None,
         prior_R=priors(rows, means or {}, method),
         shrink_weight=method.shrink_weight,

@@ -32,14 +32,14 @@ import numpy as np
 from envace.judge.checklist import required_held
 from envace.judge.counts import judge_metrics
 from envace.learn.advantage import Diagnostics
-from envace.learn.rows import empty_generations
-from envace.types import Episode, Role, Row, Task
+from envace.learn.sequences import TrainingRow, empty_generations
+from envace.types import Episode, Role, Task
 
 COUNTED = ("cut/", "failure/", "restart/", "anchor/")  # an episode's counters that are metrics as they are
 
 
 def step_metrics(
-    episodes: Sequence[Episode], rows: Sequence[Row], diagnostics: Diagnostics
+    episodes: Sequence[Episode], rows: Sequence[TrainingRow], diagnostics: Diagnostics
 ) -> dict[str, float]:
     """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count nowhere
     but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged one."""
@@ -62,7 +62,7 @@ def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) ->
     return _mean(required_held(tasks[e.task_id], e.verdicts) for e in judged)
 
 
-def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics) -> dict[str, float]:
+def _train(episodes: Sequence[Episode], rows: Sequence[TrainingRow], found: Diagnostics) -> dict[str, float]:
     rewards = [e.reward for e in episodes if e.reward is not None]
     metrics: dict[str, float] = {
         "train/episodes": len(episodes),
@@ -74,7 +74,7 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
         "train/untrained_rows": found.untrained,
         "train/empty_generations": sum(map(empty_generations, episodes)),
         "train/real_calls": sum(len(e.real_calls) for e in episodes),
-        "train/tokens": sum(sum(row.loss_mask) for row in rows),
+        "train/tokens": sum(row.trained for row in rows),
     }
     if episodes:
         metrics["train/unscored"] = _mean(e.unscored for e in episodes)
@@ -87,11 +87,11 @@ def _train(episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics)
     return {**metrics, **_trained(rows)}
 
 
-def _trained(rows: Sequence[Row]) -> dict[str, float]:
+def _trained(rows: Sequence[TrainingRow]) -> dict[str, float]:
     """What was trained on, one value an episode: the mean over its trained rows, which a penalty may set apart."""
     by_episode: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if row.reward is not None and 1 in row.loss_mask:
+        if row.reward is not None and row.trained:
             by_episode[row.episode_id].append(row.reward)
     if not by_episode:
         return {}
@@ -112,13 +112,13 @@ def _agreement(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _role(
-    role: Role, episodes: Sequence[Episode], rows: Sequence[Row], found: Diagnostics
+    role: Role, episodes: Sequence[Episode], rows: Sequence[TrainingRow], found: Diagnostics
 ) -> dict[str, float]:
     """Reward over the episodes in which the role generated anything; the rest over its trained rows."""
     rewards = [
         e.reward for e in episodes if e.reward is not None and any(g.role is role for g in e.generations)
     ]
-    tokens = [sum(row.loss_mask) for row in rows if row.role is role and 1 in row.loss_mask]
+    tokens = [row.trained for row in rows if row.role is role and row.trained]
     metrics: dict[str, float] = {"rows": len(tokens), "tokens": sum(tokens)}
     if rewards:
         metrics["reward"] = _mean(rewards)

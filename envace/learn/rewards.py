@@ -1,9 +1,11 @@
-"""What a step trains on: the judged reward, or a control that carries no information on the episodes.
+"""What each generation earns, and what a step trains on: that reward, or a control without information.
 
-Flows in: the judged reward of every row and of its episode. Flows out: one reward a row, in the same order.
-Invariant: an episode without a reward keeps none; the outcome is a function of the judged rewards, the training
+Flows in: a scored episode and the method table; later the rewards of all rows of a batch. Flows out: one reward a row.
+Invariant: an episode without a reward keeps none; what is trained on is a function of the judged rewards, the training
 seed and the step. Episodes and metrics keep the judged reward, whatever is trained on.
 
+Credit (switch `credit`): `trajectory` gives every generation the episode's reward, `reward_to_go` the part that its turn
+and later ones earned. What is trained on (switch `reward`):
 `judged`    the row's own reward, its penalty and bonus included.
 `zero`      0 for every row: all advantages are 0, and so are all gradients of the policy loss. What AdamW then
             still does is its decoupled weight decay, p <- p * (1 - lr * weight_decay), because moments of zero
@@ -18,24 +20,79 @@ rates decay is far below what training moves: 45 steps at 2e-4 with 0.01 shrink 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum
 
 import numpy as np
 
-Judged = Mapping[Hashable, float | None]  # episode -> its judged reward
+from envace.config.method import Method
+from envace.types import Episode, Generation
+
+Judged = Mapping[str, float | None]  # episode -> its judged reward
+
+
+# --- of one generation ----------------------------------------------------------------------------------------
+
+
+def credited_reward(episode: Episode, generation: Generation, method: Method) -> float | None:
+    """The reward of a generation's row; None when the episode is unscored.
+
+    The credit, less the penalties on a generation without text and on one that failed itself: REHEARSE's broken
+    response costs ACT's row nothing, nor the other way round. With `anchor_mode: bonus`, a REHEARSE generation whose
+    call a true source answered too has an agreement a, and earns `anchor_weight * a` more. This is the reward its role's
+    baseline sees, so with the mean b over the role group, bonuses included, the row's advantage is
+    R + anchor_weight * a - b, and that of an unanchored REHEARSE row R - b. ACT rows have no bonus.
+    """
+    if episode.reward is None:
+        return None
+    reward = CREDITS[method.credit](episode, generation.turn)
+    reward -= 0.0 if generation.text.strip() else method.empty_penalty
+    reward -= method.blame_penalty if generation.failure is not None else 0.0
+    return reward if generation.agreement is None else reward + method.anchor_weight * generation.agreement
+
+
+def reward_to_go(episode: Episode, turn: int) -> float:
+    """The part of a scored episode's reward that `turn` and the turns after it earned.
+
+    With turn rewards r_u of a task of T turns it is sum_{u >= turn} r_u / T, so turn 0 is credited with the whole
+    reward and a turn after the last judged one with nothing. Which turns were judged is read off the verdicts: a
+    turn without checklist items has neither a verdict nor a reward.
+    Raises ValueError when verdicts and turn rewards do not tell which turn earned what.
+    """
+    if not episode.reward:
+        return 0.0  # nothing was earned, or an episode without a verdict counts 0 (unscored: zero)
+    turns = sorted({verdict.turn for verdict in episode.verdicts})
+    if len(turns) != len(episode.turn_rewards):
+        raise ValueError(
+            f"episode {episode.id}: {len(episode.turn_rewards)} turn rewards, verdicts on {len(turns)} turns"
+        )
+    later = fsum(r for t, r in zip(turns, episode.turn_rewards) if t >= turn)
+    return episode.reward * (later / fsum(episode.turn_rewards))
+
+
+# (scored episode, turn of the row) -> its share of the reward
+CREDITS: dict[str, Callable[[Episode, int], float]] = {
+    "trajectory": lambda episode, turn: float(episode.reward or 0.0),
+    "reward_to_go": reward_to_go,
+}
+
+
+# --- of a batch -----------------------------------------------------------------------------------------------
 
 
 def trained_rewards(
     reward_R: Sequence[float | None],
-    episode_R: Sequence[Hashable],
+    episode_R: Sequence[str],
     judged: Judged,
     *,
     scheme: str,
     seed: int,
     step: int,
 ) -> list[float | None]:
-    """The reward each row is trained on. `judged` names every episode of the batch, those without rows too;
-    its names must sort. Raises KeyError for a row of an unknown episode or an unknown scheme."""
+    """The reward each row is trained on. `judged` names every episode of the batch, those without rows too.
+
+    Raises KeyError for a row of an unknown episode or an unknown scheme.
+    """
     own = SCHEMES[scheme](judged, seed, step)
     if own is None:
         return list(reward_R)

@@ -23,31 +23,31 @@ import numpy as np
 
 from envace.config.method import Method
 from envace.errors import DataError
-from envace.types import Row
+from envace.learn.sequences import TrainingRow
 
 Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn
 FORMAT = 2  # of the file: the form of its keys
 
 
-def mean_key(row: Row, method: Method) -> str:
+def mean_key(row: TrainingRow, method: Method) -> str:
     """Which mean a row belongs to: `act/desk`, or `act/desk/1` when turns are credited apart."""
     turn = f"/{row.turn}" if method.credit == "reward_to_go" else ""
     return f"{row.role.value}/{row.source}{turn}"
 
 
-def priors(rows: Sequence[Row], means: Means, method: Method) -> np.ndarray:
+def priors(rows: Sequence[TrainingRow], means: Means, method: Method) -> np.ndarray:
     """[R] what each row's baseline is drawn to; NaN where no earlier step saw any."""
     return np.array([means.get(mean_key(row, method), np.nan) for row in rows], np.float64)
 
 
-def updated(means: Means, rows: Sequence[Row], method: Method) -> dict[str, float]:
+def updated(means: Means, rows: Sequence[TrainingRow], method: Method) -> dict[str, float]:
     """The means after a step: memory * old + (1 - memory) * the step's mean over trajectories.
 
     Only scored rows with a trained token count. A mean the step says nothing of stays; a new one is the step's.
     """
     earned: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        if row.reward is not None and 1 in row.loss_mask:
+        if row.reward is not None and row.trained:
             earned[mean_key(row, method)][row.episode_id].append(row.reward)
     after = dict(means)
     for key, episodes in earned.items():

@@ -3,7 +3,7 @@
 Flows in: trained tokens, role and episode of every row (a row is one generation). Flows out: one weight a row, w_R,
 so that
     objective = sum_r w_r * sum_t loss[r, t]
-holds over the whole batch, however it is cut into micro-batches, ordered, padded, or merged into streams.
+holds over the whole batch, however it is cut into micro-batches, ordered, padded, or merged into sequences.
 Invariant: the objective is a mean: sum_r w_r * tokens_r = 1 unless nothing is trained. Rows without a trained token,
 or of a role of weight 0, weigh 0 and change no other row's weight.
 
@@ -14,7 +14,7 @@ With n_r trained tokens and role weight p_r:
 
 The clipped loss is positively homogeneous in the advantage: a factor on the advantage is a factor on the loss and on
 its gradient. verl gives a token of training row s a weight v_s of its own (`verl_weights`), so the advantage is
-multiplied by w_r / v_s (`envace.learn.streams.token_advantages`). Any mode of verl's would do; `LOSS_AGG_MODE` takes
+multiplied by w_r / v_s (`envace.learn.sequences.token_advantages`). Any mode of verl's would do; `LOSS_AGG_MODE` takes
 the one nearest to the scheme, because verl averages its KL and entropy terms by the same mode and there is no
 advantage in them to put a weight on. With one row a generation and equal role weights the factor is exactly 1 for
 `token` and `generation`.

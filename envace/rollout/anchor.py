@@ -8,7 +8,7 @@ them, refused ones included; a refused call is not asked). Every true answer is 
 `substitute`  ACT sees the true response; nothing is rehearsed for that call.
 `bonus`       ACT sees the rehearsed response. Its generation keeps an agreement from 0 to 1 with the true one
               (`envace.chat.transcript.agreement`; 0 when it broke the contract), which earns its own row
-              `anchor_weight` times as much (`envace.learn.rows.anchored`).
+              `anchor_weight` times as much (`envace.learn.rewards.credited_reward`).
 
 The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records; where those
 do not hold the call, it is rehearsed as any other and counted under `anchor/missed`. A world or a server knows the

@@ -91,7 +91,7 @@ class State:
         view = self._view()
         if self.log is None:
             keep = self.method.old_thoughts == "keep"
-            self.log = TokenLog.open(self.renderer, view, self.task.tools, keep_thoughts=keep)
+            self.log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
         elif new := self.messages[self.logged :]:
             self.log.add_user(new[0]) if new[0].role == "user" else self.log.add_results(new)
         self.logged = len(self.messages)
@@ -128,10 +128,10 @@ class State:
             calls=reply.calls,
             turn=self.turn,
         )
-        ids, logprobs = self.generations[-1].output_ids, self.generations[-1].logprobs
+        ids = self.generations[-1].output_ids
         if ids and self.log.restart:
             self.counters[f"restart/{self.log.restart.value}"] += 1
-        self.log.add_sampled(ids, logprobs, said=message)
+        self.log.add_sampled(ids, said=message)
         self.say(message)
         self.logged = len(self.messages)
 

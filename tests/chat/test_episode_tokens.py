@@ -5,16 +5,14 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_kit import KINDS, TOOLS, renderer
+from token_kit import KINDS, TOOLS, Watched, renderer
 
 from envace.chat.calls import parse_assistant
 from envace.chat.renderer import ByteRenderer
-from envace.chat.tokens import TokenLog
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.judge.base import RuleJudge
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import streams_of
+from envace.learn.sequences import sequences_of
 from envace.policy.protocol import Completion
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
@@ -39,22 +37,18 @@ class World:
 def played(r, script, method=None):
     """(episode, its token log); `script(request)` gives a completion."""
     logs = []
-    opened = TokenLog.open.__func__
 
-    def remember(cls, *args, **more):
-        logs.append(opened(cls, *args, **more))
+    def remember(*args, **more):
+        logs.append(Watched(*args, **more))
         return logs[-1]
 
-    TokenLog.open = classmethod(remember)
-    try:
-        policy = ScriptedPolicy(script, r)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("envace.rollout.state.TokenLog", remember)
         episode = asyncio.run(run_episode(
-            TASK, policy=policy, source=EnvironmentSource(World()), renderer=r, judge=RuleJudge(),
+            TASK, policy=ScriptedPolicy(script, r), source=EnvironmentSource(World()), renderer=r, judge=RuleJudge(),
             method=method or Method(), params=PARAMS, episode_id="e", group_id="g", seed=1,
             prompt_set=load_prompt_set("compact"),
         ))  # fmt: skip
-    finally:
-        TokenLog.open = classmethod(opened)
     return episode, logs[0]
 
 
@@ -64,12 +58,6 @@ def completion(r, pieces, end=None, hidden=False) -> Completion:
     text = "".join(pieces) if hidden else r.decode(ids)
     finish = FinishReason.LENGTH if end is None else FinishReason.STOP
     return Completion(text=text, output_ids=ids, logprobs=(-0.5,) * len(ids), finish=finish)
-
-
-def trained(prompt, ids, mask, logprobs=None):
-    """Prompt, response and mask up to the last sampled token: what was shown after it belongs to no row."""
-    last = max(k for k, m in enumerate(mask) if m) + 1
-    return prompt, ids[:last], mask[:last], (logprobs or ())[:last]
 
 
 PIECES = [
@@ -109,11 +97,14 @@ def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls, old_th
     r, method = RENDERERS[kind], Method(thought_calls=thought_calls, old_thoughts=old_thoughts)
     episode, log = played(r, lambda q: reply(r, script[q.step]), method)
     assert episode.stop in (StopReason.DONE, StopReason.STEP_BUDGET, StopReason.CONTEXT_BUDGET), episode
-    streams = streams_of(rows_from_episode(episode, Method()), "merged")
-    found = [trained(s.prompt_ids, s.response_ids, s.loss_mask, s.logprobs) for s in streams]
-    assert found == [trained(row.ids[: row.prompt], *row.response()) for row in log.rows()]
+    found = sequences_of(episode, Method())
+    pieces = [[s.response_ids[row.start :][: row.length] for row in s.rows] for s in found]
+    assert pieces == [row for _, row in log.rows]
+    for s in found:
+        assert s.loss_mask == tuple(int(value == -0.5) for value in s.logprobs)
+        assert sum(s.loss_mask) == sum(row.length for row in s.rows)
     restarts = sum(n for name, n in episode.counters.items() if name.startswith("restart/"))
-    assert restarts == sum(row.restart is not None for row in log.rows())
+    assert restarts == sum(restart is not None for restart in log.restarts)
 
 
 @given(
@@ -125,7 +116,7 @@ def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls, old_th
 def test_every_prompt_and_what_was_sampled_on_it_stand_in_one_row_of_the_log(script, kind, old_thoughts):
     r = RENDERERS[kind]
     episode, log = played(r, lambda q: reply(r, script[q.step]), Method(old_thoughts=old_thoughts))
-    rows = [tuple(row.ids) for row in log.rows()]
+    rows = [s.prompt_ids + s.response_ids for s in sequences_of(episode, Method())]
     for g in episode.generations:
         whole = g.prompt_ids + g.output_ids
         assert not g.output_ids or any(whole == row[: len(whole)] for row in rows)
@@ -149,7 +140,7 @@ def test_a_policy_that_tells_no_ids_is_shown_full_renders():
     r = ByteRenderer()
     texts = [CALL.replace("\n", ""), "ok", "ok", "ok"]
     episode, log = played(r, lambda q: completion(r, [texts[q.step]], r.end_id, hidden=True))
-    assert episode.stop is StopReason.DONE and log.rows() == []
+    assert episode.stop is StopReason.DONE and log.rows == []
     n = [k for k, m in enumerate(episode.messages) if m.role == "assistant"]
     for g, k in zip(episode.generations, n, strict=True):
         assert list(g.prompt_ids) == r.render(episode.messages[:k], TASK.tools)
@@ -162,4 +153,4 @@ def test_restarts_are_counted_by_reason():
     script = [completion(r, ["<think>\nhm\n</think>\n\nok"], r.end_id)] * 3
     episode, _ = played(r, lambda q: script[q.step])
     assert episode.counters["restart/thoughts_dropped"] == 2
-    assert len(streams_of(rows_from_episode(episode, Method()), "merged")) == 3
+    assert len(sequences_of(episode, Method())) == 3

@@ -13,8 +13,7 @@ from envace.chat.tokens import TokenLog
 from envace.config import RolloutParams, parse
 from envace.config.method import Method
 from envace.judge.base import RuleJudge
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import streams_of
+from envace.learn.sequences import sequences_of
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
@@ -46,7 +45,7 @@ def test_kept_thoughts_stand_in_every_later_prompt_and_make_one_row():
         "012",
     ]
     assert not any(name.startswith("restart/") for name in episode.counters)
-    assert len(streams_of(rows_from_episode(episode, Method()), "merged")) == 1
+    assert len(sequences_of(episode, Method())) == 1
 
 
 def test_the_template_decides_otherwise():
@@ -74,13 +73,13 @@ def test_a_kept_prompt_is_what_was_shown_then_sampled_then_the_new_messages_alon
 def test_thoughts_are_kept_of_a_policy_that_tells_no_ids(kind):
     r = RENDERERS[kind]
     episode, log = played(r, thoughtful(r, hidden=True), Method(old_thoughts="keep"))
-    assert log.rows() == []
+    assert log.rows == []
     assert all(f"musing{k}" in r.decode(prompts(episode)[3]) for k in range(3))
 
 
 def test_a_control_token_in_a_generation_begins_a_row_that_keeps_thoughts():
     r, odd = THINKING, THINKING.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    log = TokenLog.open(r, [user("hi")], TOOLS, keep_thoughts=True)
+    log = TokenLog(r, [user("hi")], TOOLS, keep_thoughts=True)
     for thought in ("one", "two"):
         ids = [*r.encode(f"<think>\n{thought}\n</think>\n\nok"), r.end_id]
         log.add_sampled(ids, said=said("ok", thinking=thought))
@@ -102,7 +101,7 @@ def test_a_control_token_in_a_generation_begins_a_row_that_keeps_thoughts():
 def test_where_a_prompt_has_closed_an_empty_thought_only_the_newest_thought_is_lost(kind, hidden):
     r = RENDERERS[kind]
     odd = r.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    log = TokenLog.open(r, [user("hi")], TOOLS, keep_thoughts=True)
+    log = TokenLog(r, [user("hi")], TOOLS, keep_thoughts=True)
     log.add_sampled([*r.encode("<think>\none\n</think>\n\nok"), r.end_id], said=said("ok", thinking="one"))
     log.add_user(user("go on"))
     before = log.prompt_ids()

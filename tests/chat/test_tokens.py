@@ -1,17 +1,14 @@
 """The token log: what it keeps, where a row begins anew and why, what the probes find."""
 
-import math
-
 import pytest
 from token_kit import KINDS, TOOLS, play, renderer, result, said, tokenizer, user, written
 
 from envace.chat.append_only import Fit, Restart, shape_of, suffix
-from envace.chat.columns import LogRow
 from envace.chat.probes import check_same_prompts, probe_dialogues
 from envace.chat.renderer import HFRenderer
 from envace.chat.tokens import TokenLog
 from envace.errors import ParamsError
-from envace.types import Role, replace
+from envace.types import replace
 
 OPEN = [user("hi")]
 DROPPED, OPENING = Fit(Restart.THOUGHTS_DROPPED), Fit(Restart.OPENING_DROPPED)
@@ -61,7 +58,7 @@ def test_a_template_that_refuses_a_probe_is_rendered_whole_at_each_step(rewrites
     finally:
         fast.chat_template = before
     assert r.sizes == [1, 3]
-    assert [row.restart for row in log.rows()] == ([None, Restart.UNPROBED] if rewrites else [None])
+    assert log.restarts == ([None, Restart.UNPROBED] if rewrites else [None])
 
 
 def test_a_rewritten_history_is_named():
@@ -93,8 +90,7 @@ def test_tool_turns_and_user_turns_without_thoughts(kind):
         assert list(log.prompt_ids()) == r.render(so_far, TOOLS)
 
     log = play(r, chat, check=check)
-    reasons = [row.restart for row in log.rows()]
-    assert reasons == ([None, *[Restart.OPENING_DROPPED] * 2] if kind == "qwen3" else [None])
+    assert log.restarts == ([None, *[Restart.OPENING_DROPPED] * 2] if kind == "qwen3" else [None])
 
 
 @pytest.mark.parametrize("kind", ["tiny thinking", "qwen3 thinking"])
@@ -108,12 +104,12 @@ def test_bug_2_a_user_turn_after_a_thought_begins_a_row(kind):
         said("bye"),
     ]
     r = renderer(kind)
-    log = play(r, chat)
-    first, second = log.rows()
-    assert (first.restart, second.restart) == (None, Restart.THOUGHTS_DROPPED)
-    assert "t1" in r.decode(first.ids) and "t2" in r.decode(first.ids)
-    assert "t1" not in r.decode(second.ids) and "t2" not in r.decode(second.ids)
-    assert second.ids[: second.prompt] == tuple(r.render(chat[:-1], TOOLS))
+    prompts = []
+    log = play(r, chat, check=lambda log, _: prompts.append(log.prompt_ids()))
+    assert log.restarts == [None, Restart.THOUGHTS_DROPPED]
+    assert "t1" in r.decode(prompts[1])
+    assert "t1" not in r.decode(prompts[2]) and "t2" not in r.decode(prompts[2])
+    assert prompts[2] == tuple(r.render(chat[:-1], TOOLS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,118 +139,81 @@ def test_history_is_not_rendered_again(thinking):
     assert r.sizes == [1] + [3] * 6  # the opening; then a user, a message and the new one, thinking or not
 
 
-def test_columns_of_a_row_by_hand():
+def test_prompts_by_hand():
     # bytes: 256 user\n h 257, 256 assistant\n | x 257 | 256 tool\n r 257 256 assistant\n | y 257
     r = renderer("bytes")
-    log = TokenLog.open(r, [user("h")], role=Role.REHEARSE)
-    log.add_sampled([120, 257], [-1.0, -2.0])
+    log = TokenLog(r, [user("h")])
+    opening = (256, *b"user\nh", 257, 256, *b"assistant\n")
+    assert log.prompt_ids() == opening
+    log.add_sampled([120, 257])
     log.add_results([result("r")])
-    log.add_sampled([121, 257], [-3.0, -4.0])
-    (row,) = log.rows()
-    opening = [256, *b"user\nh", 257, 256, *b"assistant\n"]
-    between = [256, *b"tool\nr", 257, 256, *b"assistant\n"]
-    assert row.ids == (*opening, 120, 257, *between, 121, 257)
-    assert row.prompt == len(opening)
-    n, R = len(between), Role.REHEARSE
-    assert row.response() == (
-        (120, 257, *between, 121, 257), (1, 1, *[0] * n, 1, 1), (-1.0, -2.0, *[0.0] * n, -3.0, -4.0)
-    )  # fmt: skip
-    assert row.writers == (*[None] * len(opening), R, R, *[None] * n, R, R)
+    assert log.prompt_ids() == (*opening, 120, 257, 256, *b"tool\nr", 257, 256, *b"assistant\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_generation_cut_off_gets_a_masked_end(kind):
     r = renderer(kind)
-    log = TokenLog.open(r, OPEN, TOOLS)
-    ids = written(r, said("half a"), end=False)
-    log.add_sampled(ids, [-1.0] * len(ids))
-    at = len(log._rows[0].ids)
+    log = TokenLog(r, OPEN, TOOLS)
+    log.add_sampled(written(r, said("half a"), end=False))
     log.add_user(user("go on"))
     assert list(log.prompt_ids()) == r.render([*OPEN, said("half a"), user("go on")], TOOLS)
-    if kind != "qwen3":
-        assert log.rows()[0].ids[at] == r.end_id and log.rows()[0].mask[at - 1 : at + 1] == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen3", "qwen3 thinking"])
 def test_another_end_token_stays_in_its_row_only(kind):
     r = renderer(kind)
     other = r.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    log = TokenLog.open(r, OPEN, TOOLS)
+    log = TokenLog(r, OPEN, TOOLS)
     log.add_sampled([*written(r, said("so"), end=False), other])
     log.add_user(user("and"))
     assert list(log.prompt_ids()) == r.render([*OPEN, said("so"), user("and")], TOOLS)
-    log.add_sampled(written(r, said("x")))
-    rows = log.rows()
-    assert rows[0].ids[-1] == other and other not in rows[1].ids
-    assert rows[1].restart is (Restart.OPENING_DROPPED if kind == "qwen3" else Restart.FOREIGN_END)
+    assert other not in log.prompt_ids()
+    assert log.restart is (Restart.OPENING_DROPPED if kind == "qwen3" else Restart.FOREIGN_END)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "tiny", "qwen3 thinking"])
 def test_a_sampled_control_token_opens_no_message(kind):
     r = renderer(kind)
     start = shape_of(r).control_ids - r.end_ids
-    log = TokenLog.open(r, OPEN, TOOLS)
+    log = TokenLog(r, OPEN, TOOLS)
     log.add_sampled([*r.encode("a"), *start, *r.encode("b"), r.end_id])
     log.add_user(user("and"))
-    log.add_sampled(written(r, said("x")))
-    assert log.rows()[1].restart is Restart.CONTROL_SAMPLED
-    assert sum(i in start for i in log.rows()[1].ids) == 5  # the tools, two messages of each side
+    assert log.restart is Restart.CONTROL_SAMPLED
+    assert sum(i in start for i in log.prompt_ids()) == 5  # the tools, two messages of each side
 
 
 def test_an_empty_thought_is_not_in_history():
     r = renderer("qwen3 thinking")
-    log = TokenLog.open(r, OPEN, TOOLS)
+    log = TokenLog(r, OPEN, TOOLS)
     log.add_sampled([*r.encode("<think>\n\n</think>\n\n"), *written(r, said("", "get"))])
     log.add_results([result()])
     assert list(log.prompt_ids()) == r.render([*OPEN, said("", "get"), result()], TOOLS)
-    assert log._rows[-1].restart is Restart.THOUGHTS_DROPPED
+    assert log.restart is Restart.THOUGHTS_DROPPED
 
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen3"])
 def test_hidden_ids_are_shown_and_not_sampled_and_the_chat_goes_on(kind):
     """tiny: the whole render continues what was shown. Qwen3 without thinking drops what the prompt ended with."""
     r = renderer(kind)
-    log = TokenLog.open(r, OPEN, TOOLS)
+    log = TokenLog(r, OPEN, TOOLS)
     log.add_sampled((), said=said("so"))
     log.add_user(user("and"))
     assert list(log.prompt_ids()) == r.render([*OPEN, said("so"), user("and")], TOOLS)
     assert log.restart is (None if kind == "tiny" else Restart.IDS_HIDDEN)
-    log.add_sampled(written(r, said("x")))
-    (row,) = log.rows()
-    assert row.restart is (None if kind == "tiny" else Restart.IDS_HIDDEN)
-    assert (
-        row.ids[row.prompt :] == tuple(written(r, said("x"))) and sum(row.mask) == len(row.ids) - row.prompt
-    )
 
 
-def test_a_restart_is_told_before_its_generation_and_by_its_row_after_it():
-    log = TokenLog.open(renderer("qwen3 thinking"), OPEN, TOOLS)
+def test_a_restart_is_told_before_its_generation_and_not_after_it():
+    log = TokenLog(renderer("qwen3 thinking"), OPEN, TOOLS)
     assert log.restart is None
     for message in (said("so", thinking="t"), said("ok")):
         log.add_sampled(written(renderer("qwen3 thinking"), message), said=message)
         assert log.restart is None
         log.add_user(user("and"))
         assert log.restart is (Restart.THOUGHTS_DROPPED if message.thinking else None)
-    assert [row.restart for row in log.rows()] == [None, Restart.THOUGHTS_DROPPED]
-
-
-def test_unknown_log_probabilities_are_nan_and_left_out_of_the_response():
-    log = TokenLog.open(renderer("bytes"), OPEN)
-    log.add_sampled([120, 257])
-    (row,) = log.rows()
-    assert all(map(math.isnan, row.logprobs[-2:])) and row.response()[2] == ()
-
-
-def test_a_wrong_number_of_log_probabilities_changes_nothing():
-    log = TokenLog.open(renderer("bytes"), OPEN)
-    before = log.prompt_ids()
-    with pytest.raises(ValueError, match="1 log-probabilities for 2 tokens"):
-        log.add_sampled([120, 257], [-1.0])
-    assert log.prompt_ids() == before and log.rows() == []
 
 
 def test_steps_out_of_turn_are_refused():
-    log = TokenLog.open(renderer("bytes"), OPEN)
+    log = TokenLog(renderer("bytes"), OPEN)
     with pytest.raises(ValueError, match="must follow a generation"):
         log.add_user(user("x"))
     log.add_sampled([120, 257])
@@ -266,11 +225,6 @@ def test_steps_out_of_turn_are_refused():
         log.add_results([user("x")])
     with pytest.raises(ValueError, match="cannot have the role"):
         log.add_user(result())
-
-
-def test_a_row_with_columns_of_two_lengths_cannot_be_made():
-    with pytest.raises(ValueError, match="differ in length"):
-        LogRow(ids=(1, 2), mask=(0, 1), logprobs=(0.0,), writers=(None, None), prompt=1)
 
 
 def test_training_and_evaluation_must_show_thoughts_alike():

@@ -41,15 +41,35 @@ def written(renderer, message: Message, end: bool = True) -> list[int]:
     return [*renderer.encode(text), *([renderer.end_id] if end else [])]
 
 
-def play(renderer, chat, tools=TOOLS, check=None) -> TokenLog:
+class Watched(TokenLog):
+    """Remembers what was sampled behind each prompt that was written anew, and why it was: `[(None, [ids, ids])]`."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.rows = []
+
+    def add_sampled(self, ids, said=None):
+        restart, anew = self.restart, not self._sampled
+        super().add_sampled(ids, said)
+        if ids and anew:
+            self.rows.append((restart, []))
+        if ids:
+            self.rows[-1][1].append(tuple(ids))
+
+    @property
+    def restarts(self):
+        return [restart for restart, _ in self.rows]
+
+
+def play(renderer, chat, tools=TOOLS, check=None) -> Watched:
     """Take a chat through a log, one answer or user message at a time; `check(log, chat so far)` at each prompt."""
     first = next(n for n, m in enumerate(chat) if m.role == "assistant")
-    log, n = TokenLog.open(renderer, chat[:first], tools), first
+    log, n = Watched(renderer, chat[:first], tools), first
     while n < len(chat):
         if check:
             check(log, chat[:n])
         ids = written(renderer, chat[n])
-        log.add_sampled(ids, [-0.5] * len(ids), said=chat[n])
+        log.add_sampled(ids, said=chat[n])
         end = next((k for k in range(n + 1, len(chat)) if chat[k].role == "assistant"), len(chat))
         answers = chat[n + 1 : end]
         if answers and answers[0].role == "tool":

@@ -128,3 +128,19 @@ def update(engine, data, mode="token-mean"):
 
 def weights(engine):
     return {k: v.full_tensor().clone() for k, v in engine.module.state_dict().items()}
+
+
+def one_row(prompt, response, logprobs, *, episode, turn, role=None, advantage=0.0):
+    """A training sequence of one generation."""
+    from envace.learn.sequences import TrainingRow, TrainingSequence
+    from envace.types import Role
+
+    n = len(response)
+    row = TrainingRow(
+        role=role or Role.ACT, group_id="g", episode_id=episode, turn=turn, reward=0.0, length=n, trained=n,
+        advantage=advantage,
+    )  # fmt: skip
+    return TrainingSequence(
+        prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(1,) * n, logprobs=tuple(logprobs),
+        rows=(row,),
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from engine_kit import DECAY, LR, batch, batch_of, update
+from engine_kit import DECAY, LR, batch, batch_of, one_row, update
 
 
 def test_zero_rewards_leave_weight_decay_as_the_only_change(engine):
@@ -36,14 +36,11 @@ def test_the_gradient_norm_is_that_of_verls_own_micro_batches(engine, advantages
 
 def played():
     """Two episodes of growing ACT streams and rehearsals, with the advantages of their rows."""
-    from envace.types import Role, Row
+    from envace.types import Role
 
     def row(prompt, response, role, episode, turn, advantage):
-        return Row(
-            prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(1,) * len(response),
-            logprobs=(-6.0,) * len(response), role=role, group_id="g", episode_id=episode, turn=turn, reward=0.0,
-            advantage=advantage,
-        )  # fmt: skip
+        logprobs = (-6.0,) * len(response)
+        return one_row(prompt, response, logprobs, role=role, episode=episode, turn=turn, advantage=advantage)
 
     act, rehearse = Role.ACT, Role.REHEARSE
     return [
@@ -56,22 +53,18 @@ def played():
     ]
 
 
-def update_batch(rows, method):
-    """What the trainer hands to the engine for these rows."""
-    from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
-    from envace.types import replace
+def update_batch(generations, method):
+    """What the trainer hands to the engine for these generations."""
+    from envace.learn.sequences import JOINS, batch_rows, token_advantages
 
-    streams = [s for e in "ab" for s in streams_of([r for r in rows if r.episode_id == e], method.rows)]
-    masks = [torch.tensor(s.loss_mask) for s in streams]
-    light, spans = rows_of_streams(
-        [record(s) for s in streams], [m.numpy() for m in masks], [True] * len(masks)
-    )
-    known = {(r.episode_id, r.role, r.turn): r.advantage for r in rows}
-    light = [replace(r, advantage=known[r.episode_id, r.role, r.turn]) for r in light]
-    values = token_advantages(light, spans, [m.numpy() for m in masks], method)
+    join = JOINS[method.rows]
+    found = [s for e in "ab" for s in join([s for s in generations if s.rows[0].episode_id == e])]
+    masks = [torch.tensor(s.loss_mask) for s in found]
+    seen = [m.numpy() for m in masks]
+    values = token_advantages(batch_rows([s.rows for s in found], seen, [True] * len(seen)), seen, method)
     return batch_of(
-        [torch.tensor(s.prompt_ids + s.response_ids) for s in streams],
-        [len(s.prompt_ids) for s in streams],
+        [torch.tensor(s.prompt_ids + s.response_ids) for s in found],
+        [len(s.prompt_ids) for s in found],
         masks,
         [torch.from_numpy(v).float() for v in values],
         skip_unmoved=True,

@@ -85,12 +85,11 @@ def test_bug_9_every_turn_of_a_long_row_gets_its_advantage(step_of):
 
 def test_bug_9_a_row_that_was_cut_on_the_way_stops_the_step():
     from envace.config.method import Method
-    from envace.learn.rows import rows_from_episode
-    from envace.learn.streams import record, rows_of_streams, streams_of
+    from envace.learn.sequences import batch_rows, sequences_of
 
-    [stream] = streams_of(rows_from_episode(long_episode()[1], Method()), "merged")
-    whole = torch.tensor(stream.loss_mask).numpy()
-    assert sum(len(r.loss_mask) for r in rows_of_streams([record(stream)], [whole], [True])[0]) == 20
+    [sequence] = sequences_of(long_episode()[1], Method(rows="merged"))
+    whole = torch.tensor(sequence.loss_mask).numpy()
+    assert sum(r.trained for r in batch_rows([sequence.rows], [whole], [True])) == 20
     with pytest.raises(ValueError, match="a row of s1p0-1 ends at token 10, but its sequence has 8"):
-        rows_of_streams([record(stream)], [whole[:8]], [True])
-    assert rows_of_streams([record(stream)], [whole[:1]], [False])  # padding carries nothing
+        batch_rows([sequence.rows], [whole[:8]], [True])
+    assert batch_rows([sequence.rows], [whole[:1]], [False])  # padding carries nothing

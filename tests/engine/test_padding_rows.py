@@ -94,12 +94,12 @@ def test_copies_are_their_rows_and_placeholders_are_not_copied(engine):
         True
     ] * 5  # eight rows that say anything
     real = {
-        str(queue.rows[key]["response_mask"].tolist()) + queue.rows[key]["extra_fields"]["stream"]
+        str(queue.rows[key]["response_mask"].tolist()) + queue.rows[key]["extra_fields"]["rows"]
         for key in batch.keys[:3]
     }
     for key in found.keys[4:]:
         row = queue.rows[key]
-        assert str(row["response_mask"].tolist()) + row["extra_fields"]["stream"] in real
+        assert str(row["response_mask"].tolist()) + row["extra_fields"]["rows"] in real
         assert not row["extra_fields"]["placeholder"]
 
 
@@ -113,7 +113,7 @@ def test_the_order_of_arrival_does_not_choose(engine):
         if shuffle:
             batch.reorder([3, 1, 0, 2])
         found = filled(engine, method, queue, batch)
-        return [queue.rows[key]["extra_fields"]["stream"] for key in found.keys[4:]]
+        return [queue.rows[key]["extra_fields"]["rows"] for key in found.keys[4:]]
 
     assert drawn(False) == drawn(True)
 
@@ -145,7 +145,7 @@ def test_copies_count_in_the_baseline_and_episodes_count_once(engine, tmp_path, 
     monkeypatch.setattr(engine.trainer, "tq", queue)
     values = [v.tolist() for v in own._compute_advantage(found, {})["advantages"].unbind()]
     rewards = [
-        1.0 if json.loads(queue.rows[k]["extra_fields"]["stream"])["episode"] == "s1p0-0" else 0.0
+        1.0 if json.loads(queue.rows[k]["extra_fields"]["rows"])[0]["episode_id"] == "s1p0-0" else 0.0
         for k in found.keys
     ]
     real = [i for i in range(9) if i != 3]

@@ -6,29 +6,25 @@ import types
 
 import pytest
 import torch
-from engine_kit import batch_of, update
+from engine_kit import batch_of, one_row, update
 from step_kit import Batch
 
-from envace.types import Role, replace
+from envace.types import replace
 
 # --- 5: what stands at masked positions -----------------------------------------------------------------------
 
 
 def streams():
     """Two episodes of growing ACT streams; the tokens between their generations are observations."""
-    from envace.learn.streams import streams_of
-    from envace.types import Row
+    from envace.learn.sequences import merged
 
-    def row(prompt, response, episode, turn):
-        return Row(
-            prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(1,) * len(response),
-            logprobs=tuple(-5.0 - 0.1 * k for k in range(len(response))), role=Role.ACT, group_id="g", episode_id=episode,
-            turn=turn, reward=0.0,
-        )  # fmt: skip
+    def one(prompt, response, episode, turn):
+        logprobs = [-5.0 - 0.1 * k for k in range(len(response))]
+        return one_row(prompt, response, logprobs, episode=episode, turn=turn)
 
-    a = [row([5, 6], [7, 8, 9], "a", 0), row([5, 6, 7, 8, 9, 30, 31], [10, 11], "a", 1)]
-    b = [row([15, 16], [17], "b", 0), row([15, 16, 17, 33], [18, 19, 20, 21], "b", 1)]
-    return [stream for rows in (a, b) for stream in streams_of(rows, "merged")]
+    a = [one([5, 6], [7, 8, 9], "a", 0), one([5, 6, 7, 8, 9, 30, 31], [10, 11], "a", 1)]
+    b = [one([15, 16], [17], "b", 0), one([15, 16, 17, 33], [18, 19, 20, 21], "b", 1)]
+    return merged(a) + merged(b)
 
 
 def filled(value):

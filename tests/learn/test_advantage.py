@@ -4,26 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learn_kit import row
 
 from envace.config.method import PRESETS, Method
 from envace.learn.advantage import advantages, role_advantages
-from envace.types import Role, Row
+from envace.types import Role
 
 ACT, REHEARSE = "act", "rehearse"
-
-
-def row(reward, group="g", role=Role.ACT, episode="e", mask=(1, 1)) -> Row:
-    return Row(
-        prompt_ids=(1,),
-        response_ids=(2,) * len(mask),
-        loss_mask=mask,
-        logprobs=(-0.5,) * len(mask),
-        role=role,
-        group_id=group,
-        episode_id=episode,
-        turn=0,
-        reward=reward,
-    )
 
 
 def adv(rewards, groups, roles, episodes, **switches):
@@ -116,7 +103,10 @@ def test_bug_14_an_unscored_row_is_outside_the_baseline_with_advantage_zero():
 
 def test_padding_rows_change_no_advantage():
     real = [row(1.0, episode="a"), row(0.0, episode="b"), row(0.5, episode="c")]
-    padding = [row(1.0, episode="a", mask=(0, 0)), row(0.0, group="pad", episode="pad", mask=(0,))]
+    padding = [
+        row(1.0, episode="a", tokens=2, trained=False),
+        row(0.0, group="pad", episode="pad", trained=False),
+    ]
     alone, _ = advantages(real, Method())
     padded, found = advantages(real + padding, Method())
     assert [r.advantage for r in padded] == [r.advantage for r in alone] + [0.0, 0.0]

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learn_kit import row as any_row
 
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.learn.advantage import role_advantages
 from envace.learn.running import priors, read_means, updated, write_means
-from envace.types import Role, Row
+from envace.types import Role
 
 ACT, REHEARSE = "act", "rehearse"
 
@@ -119,11 +120,8 @@ def test_lone_constant_empty_and_unscored_groups_are_counted_and_get_zero(baseli
 # --- the running mean -----------------------------------------------------------------------------------------
 
 
-def row(reward, role=Role.ACT, episode="a", turn=0, trained=True, source="desk") -> Row:
-    return Row(
-        prompt_ids=(), response_ids=(), loss_mask=(int(trained),), logprobs=(), role=role, group_id="x",
-        episode_id=episode, turn=turn, reward=reward, source=source,
-    )  # fmt: skip
+def row(*args, episode="a", source="desk", **more):
+    return any_row(*args, group="x", episode=episode, source=source, **more)
 
 
 SHRINK = Method(baseline="shrinkage", shrink_memory=0.75)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envace.learn.padding import COPIED_TO, copies
+from envace.learn.sequences import COPIED_TO, copies
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import rehearsed_success, step_metrics
-from envace.learn.rows import empty_generations, rows_from_episode
+from envace.learn.sequences import TrainingRow, empty_generations, generation_sequences
 from envace.types import (
     Answer,
     Episode,
@@ -54,56 +54,61 @@ def episode(
     )
 
 
+def rows_of(e: Episode, method: Method) -> list[TrainingRow]:
+    return [row for s in generation_sequences(e, method) for row in s.rows]
+
+
 PLAIN = episode(generation(ACT, (1, 2)), generation(REHEARSE, (3,)), generation(ACT, (4, 5, 6), turn=1))
 
 
 def test_one_row_a_generation_on_the_sampled_ids_and_nothing_else():
-    rows = rows_from_episode(PLAIN, Method())
-    assert [r.response_ids for r in rows] == [(1, 2), (3,), (4, 5, 6)]
+    found = generation_sequences(PLAIN, Method())
+    rows = rows_of(PLAIN, Method())
+    assert [s.response_ids for s in found] == [(1, 2), (3,), (4, 5, 6)]
     assert [r.role for r in rows] == [ACT, REHEARSE, ACT] and [r.turn for r in rows] == [0, 0, 1]
-    for row in rows:
-        assert len(row.loss_mask) == len(row.logprobs) == len(row.response_ids) and set(row.loss_mask) == {1}
-        assert (row.reward, row.group_id, row.episode_id, row.prompt_ids) == (0.5, "g", "e", (7, 8))
+    for s, row in zip(found, rows, strict=True):
+        assert len(s.loss_mask) == len(s.logprobs) == len(s.response_ids) and set(s.loss_mask) == {1}
+        assert row.length == row.trained == len(s.response_ids) and row.start == 0
+        assert (row.reward, row.group_id, row.episode_id, s.prompt_ids) == (0.5, "g", "e", (7, 8))
 
 
 def test_the_last_row_is_an_act_row_even_when_the_episode_ends_in_a_rehearsal():
-    rows = rows_from_episode(
-        episode(generation(ACT, (1,)), generation(ACT, (2,)), generation(REHEARSE, (3,))), Method()
-    )
-    assert [r.response_ids for r in rows] == [(1,), (3,), (2,)]
+    e = episode(generation(ACT, (1,)), generation(ACT, (2,)), generation(REHEARSE, (3,)))
+    assert [s.response_ids for s in generation_sequences(e, Method())] == [(1,), (3,), (2,)]
 
 
 def test_a_frozen_role_keeps_its_rows_with_a_zero_mask():
-    rows = rows_from_episode(PLAIN, Method(roles=("act",)))
-    assert [r.loss_mask for r in rows] == [(1, 1), (0,), (1, 1, 1)]
-    _, found = advantages(rows, Method(roles=("act",)))
+    method = Method(roles=("act",))
+    assert [s.loss_mask for s in generation_sequences(PLAIN, method)] == [(1, 1), (0,), (1, 1, 1)]
+    _, found = advantages(rows_of(PLAIN, method), method)
     assert found.untrained == 1 and list(found.roles) == ["act"]
 
 
 def test_a_generation_without_tokens_makes_no_row_and_is_counted():
     e = episode(generation(ACT, (1,)), generation(REHEARSE, (), text=""))
-    assert [r.response_ids for r in rows_from_episode(e, Method())] == [(1,)] and empty_generations(e) == 1
+    assert [s.response_ids for s in generation_sequences(e, Method())] == [(1,)]
+    assert empty_generations(e) == 1
 
 
 def test_an_episode_without_generations_has_no_rows():
-    assert rows_from_episode(episode(), Method()) == []
+    assert rows_of(episode(), Method()) == []
 
 
 def test_the_penalty_falls_on_rows_without_text_only():
     e = episode(generation(ACT, (9,), text=" \n"), generation(ACT, (1,)))
-    assert [r.reward for r in rows_from_episode(e, Method(empty_penalty=0.1))] == [0.4, 0.5]
-    assert [r.reward for r in rows_from_episode(e, Method())] == [0.5, 0.5]
+    assert [r.reward for r in rows_of(e, Method(empty_penalty=0.1))] == [0.4, 0.5]
+    assert [r.reward for r in rows_of(e, Method())] == [0.5, 0.5]
 
 
 def test_an_unscored_episode_stays_unscored_whatever_the_penalty():
     e = episode(generation(ACT, (9,), text=""), reward=None)
-    assert [r.reward for r in rows_from_episode(e, Method(empty_penalty=0.1))] == [None]
+    assert [r.reward for r in rows_of(e, Method(empty_penalty=0.1))] == [None]
 
 
 def test_log_probabilities_may_be_unknown_but_never_of_another_length():
-    assert rows_from_episode(episode(generation(ACT, (1, 2), logprobs=())), Method())[0].logprobs == ()
+    assert generation_sequences(episode(generation(ACT, (1, 2), logprobs=())), Method())[0].logprobs == ()
     with pytest.raises(ValueError, match="1 log-probabilities for 2 tokens"):
-        rows_from_episode(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
+        rows_of(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
 
 
 # --- credit ---------------------------------------------------------------------------------------------------
@@ -117,7 +122,7 @@ def judged_turns(turns: tuple[int, ...], rewards: tuple[float, ...], reward: flo
 
 def credited(e: Episode, credit: str = "reward_to_go", **switches: object) -> list[float | None]:
     """Rewards of the rows by turn, which ACT and REHEARSE share."""
-    rows = sorted(rows_from_episode(e, Method(credit=credit, **switches)), key=lambda r: r.turn)
+    rows = sorted(rows_of(e, Method(credit=credit, **switches)), key=lambda r: r.turn)
     assert [r.reward for r in rows[::2]] == [r.reward for r in rows[1::2]]
     return [r.reward for r in rows[::2]]
 
@@ -142,16 +147,14 @@ def test_nothing_earned_is_nothing_to_go_and_unscored_stays_unscored():
 
 def test_credit_that_cannot_be_dealt_to_turns_is_an_error():
     with pytest.raises(ValueError, match="2 turn rewards, verdicts on 1 turns"):
-        rows_from_episode(judged_turns((0,), (1.0, 1.0), 1.0), Method(credit="reward_to_go"))
+        rows_of(judged_turns((0,), (1.0, 1.0), 1.0), Method(credit="reward_to_go"))
 
 
 def test_turns_of_reward_to_go_have_baselines_of_their_own():
     a = judged_turns((0, 1, 2), (1.0, 1.0, 1.0), 1.0)
     b = replace(judged_turns((0, 1, 2), (1.0, 0.0, 0.5), 0.5), id="f")
-    rows = rows_from_episode(a, Method(credit="reward_to_go")) + rows_from_episode(
-        b, Method(credit="reward_to_go")
-    )
-    done, found = advantages(rows, Method(credit="reward_to_go"))
+    method = Method(credit="reward_to_go")
+    done, found = advantages(rows_of(a, method) + rows_of(b, method), method)
     seen = {(r.episode_id, r.turn): r.advantage for r in done}
     expected = {("e", 0): 0.25, ("e", 1): 0.25, ("e", 2): 1 / 12}
     expected |= {("f", t): -v for (_, t), v in expected.items()}
@@ -179,7 +182,7 @@ def metrics():
             counters={"failure/bad_json": 1},
         ),
     ]
-    rows = [row for e in episodes for row in rows_from_episode(e, Method())]
+    rows = [row for e in episodes for row in rows_of(e, Method())]
     rows, found = advantages(rows, Method())
     return step_metrics(episodes, rows, found)
 
@@ -211,7 +214,7 @@ def test_names_have_one_slash_and_values_are_finite_floats():
 
 def test_a_step_without_scored_episodes_reports_no_reward():
     only = [episode(generation(ACT, (1,)), reward=None)]
-    rows, found = advantages(rows_from_episode(only[0], Method()), Method())
+    rows, found = advantages(rows_of(only[0], Method()), Method())
     m = step_metrics(only, rows, found)
     assert "train/reward" not in m and "act/reward" not in m and m["train/unscored"] == 1.0
 
@@ -220,9 +223,7 @@ def test_the_trained_reward_stands_beside_the_judged_one():
     e = episode(generation(ACT, (1,)), generation(ACT, (2,)), id="a", reward=1.0)
     f = episode(generation(ACT, (1,)), id="b", reward=0.0)
     rows = [
-        replace(r, reward=0.5 if r.episode_id == "a" else 0.3)
-        for x in (e, f)
-        for r in rows_from_episode(x, Method())
+        replace(r, reward=0.5 if r.episode_id == "a" else 0.3) for x in (e, f) for r in rows_of(x, Method())
     ]
     rows, found = advantages(rows, Method())
     m = step_metrics([e, f], rows, found)

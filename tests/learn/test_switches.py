@@ -3,6 +3,7 @@ lone rehearsal and an empty text at once. Each switch from params.yaml on: rollo
 
 import numpy as np
 import pytest
+from learn_kit import batch
 
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams, SimulatorParams, parse
@@ -10,8 +11,7 @@ from envace.config.method import PRESETS, Method
 from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.rewards import trained_rewards
-from envace.learn.rows import rows_from_episode
-from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
+from envace.learn.sequences import sequences_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
@@ -86,10 +86,8 @@ MEANS = {"act/": 1.0, "rehearse/": 0.5}  # these rows name no source
 
 
 def learned(method: Method):
-    """(advantage, weight of one token in the loss, trained tokens) of the group's rows, and its number of streams."""
-    streams = [s for e in GROUP for s in streams_of(rows_from_episode(e, method), method.rows)]
-    masks = [np.array(s.loss_mask) for s in streams]
-    rows, spans = rows_of_streams([record(s) for s in streams], masks, [True] * len(streams))
+    """(advantage, weight of one token in the loss, trained tokens) of the group's rows, and its number of sequences."""
+    rows, masks = batch([s for e in GROUP for s in sequences_of(e, method)])
     reward_R = trained_rewards(
         [r.reward for r in rows], [r.episode_id for r in rows], {e.id: e.reward for e in GROUP},
         scheme=method.reward, seed=1, step=1,
@@ -97,16 +95,16 @@ def learned(method: Method):
     rows = [replace(r, reward=reward) for r, reward in zip(rows, reward_R)]
     rows, _ = advantages(rows, method, MEANS)
     given = verl_weights([m.sum() for m in masks], LOSS_AGG_MODE[method.loss_weight])
-    ones = token_advantages([replace(r, advantage=1.0) for r in rows], spans, masks, method)
+    ones = token_advantages([replace(r, advantage=1.0) for r in rows], masks, method)
     found = {
         (r.episode_id, r.role, r.turn): (
             r.advantage,
-            ones[s.stream][s.start] * given[s.stream],
-            sum(r.loss_mask),
+            ones[r.sequence][r.start] * given[r.sequence],
+            r.trained,
         )
-        for r, s in zip(rows, spans)
+        for r in rows
     }
-    return [found[key] for key in ROWS], len(streams)
+    return [found[key] for key in ROWS], len(masks)
 
 
 ADVANTAGES = [

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from learn_kit import batch as batch_of
+from learn_kit import joined, sequence
 
 from envace.config.method import Method
 from envace.learn.advantage import role_advantages
-from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
+from envace.learn.sequences import TrainingSequence, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, row_weights
-from envace.types import Role, Row, replace
+from envace.types import Role
 
 
 @pytest.fixture(scope="module")
@@ -82,36 +84,28 @@ def test_weights_give_the_objective_of_the_verl_mode_they_name(core, scheme):
     assert ours == pytest.approx(float(theirs), rel=1e-6)
 
 
-def scripted(seed: int) -> list[Row]:
-    """Rows of 5 episodes of growing ACT streams and rehearsals, with advantages of both signs."""
+def scripted(seed: int) -> list[TrainingSequence]:
+    """Generations of 5 episodes of growing ACT streams and rehearsals, with advantages of both signs."""
     rng = np.random.default_rng(seed)
-    rows = []
+    found = []
     for episode in range(5):
         prompt = (1, 2)
         for turn in range(int(rng.integers(1, 4))):
             for role in (Role.ACT, Role.REHEARSE):
                 out = tuple(int(i) for i in rng.integers(3, 99, int(rng.integers(1, 5))))
-                rows.append(Row(
-                    prompt_ids=prompt if role is Role.ACT else (7,), response_ids=out, loss_mask=(1,) * len(out),
-                    logprobs=(), role=role, group_id="g", episode_id=str(episode), turn=turn, reward=0.0,
-                    advantage=float(rng.normal()),
-                ))  # fmt: skip
+                shown, adv = prompt if role is Role.ACT else (7,), float(rng.normal())
+                found.append(
+                    sequence(
+                        shown, out, 0.0, role, logprobs=False, episode=str(episode), turn=turn, advantage=adv
+                    )
+                )
                 prompt = prompt + out + (5,) * turn if role is Role.ACT else prompt
-    return rows
+    return found
 
 
-def in_streams(rows, how, padding=0):
-    """(rows, spans, masks) of the batch, rows with their advantages."""
-    streams = [
-        s
-        for e in {r.episode_id: 0 for r in rows}
-        for s in streams_of([r for r in rows if r.episode_id == e], how)
-    ]
-    masks = [np.array(s.loss_mask) for s in streams] + [np.zeros(3, int)] * padding
-    records = [record(s) for s in streams] + [record(streams[0])] * padding
-    light, spans = rows_of_streams(records, masks, [True] * len(streams) + [False] * padding)
-    known = {(r.episode_id, r.role, r.turn): r.advantage for r in rows}
-    return [replace(r, advantage=known[r.episode_id, r.role, r.turn]) for r in light], spans, masks
+def in_sequences(scripted, how, padding=0):
+    """(rows, masks) of the batch, rows with their advantages; padding has none."""
+    return batch_of(joined(scripted, how), padding, padded=3)
 
 
 def verl_loss(core, values, masks, mode: str, order=None, cut: int = 99):
@@ -152,10 +146,10 @@ def same(ours, theirs):
 @pytest.mark.parametrize("how, padding, cut", [("generation", 0, 99), ("merged", 0, 99), ("merged", 3, 2)])
 @pytest.mark.parametrize("scheme", VERLS_OWN)
 def test_the_clipped_loss_is_that_of_verls_own_mode_on_one_row_a_generation(core, scheme, how, padding, cut):
-    rows, _, masks = in_streams(scripted(1), "generation")
+    rows, masks = in_sequences(scripted(1), "generation")
     theirs = verl_loss(core, [r.advantage * m for r, m in zip(rows, masks)], masks, VERLS_OWN[scheme])
-    rows, spans, masks = in_streams(scripted(1), how, padding)
-    values = token_advantages(rows, spans, masks, Method(loss_weight=scheme, rows=how))
+    rows, masks = in_sequences(scripted(1), how, padding)
+    values = token_advantages(rows, masks, Method(loss_weight=scheme, rows=how))
     order = list(np.random.default_rng(5).permutation(len(masks)))
     same(verl_loss(core, values, masks, LOSS_AGG_MODE[scheme], order, cut), theirs)
 
@@ -164,7 +158,7 @@ def test_the_clipped_loss_is_that_of_verls_own_mode_on_one_row_a_generation(core
 @pytest.mark.parametrize("roles", [(1.0, 1.0), (1.0, 0.25), (0.0, 2.0)])
 @pytest.mark.parametrize("scheme", ["generation", "token", "episode"])
 def test_every_weighting_is_a_plain_sum_of_token_losses_under_explicit_weights(core, scheme, roles, how):
-    rows, _, masks = in_streams(scripted(2), "generation")
+    rows, masks = in_sequences(scripted(2), "generation")
     weight_R = row_weights(
         [m.sum() for m in masks],
         scheme,
@@ -173,8 +167,8 @@ def test_every_weighting_is_a_plain_sum_of_token_losses_under_explicit_weights(c
     )
     plain = [r.advantage * w * m for r, w, m in zip(rows, weight_R, masks)]
     theirs = verl_loss(core, plain, masks, "token-sum")
-    rows, spans, masks = in_streams(scripted(2), how, padding=1)
-    values = token_advantages(rows, spans, masks, Method(loss_weight=scheme, role_weights=roles, rows=how))
+    rows, masks = in_sequences(scripted(2), how, padding=1)
+    values = token_advantages(rows, masks, Method(loss_weight=scheme, role_weights=roles, rows=how))
     same(verl_loss(core, values, masks, LOSS_AGG_MODE[scheme], cut=3), theirs)
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from learn_kit import batch, sequence
 
 from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.learn.streams import record, rows_of_streams, streams_of, token_advantages
+from envace.learn.sequences import merged, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, SCHEMES, row_weights, verl_weights
-from envace.types import Role, Row, replace
 
 
 def weights(lengths, scheme, roles=None, episodes=None):
@@ -71,24 +71,14 @@ def test_bug_10_a_length_is_the_number_of_trained_tokens_and_not_the_span_they_l
 
     One merged row of two generations, 4 and 5 tokens with 3 between, and beside it a row of 3 tokens.
     """
-    first = Row(
-        prompt_ids=(1, 2), response_ids=(3, 4, 5, 6), loss_mask=(1,) * 4, logprobs=(-1.0,) * 4, role=Role.ACT,
-        group_id="g", episode_id="a", turn=0, reward=1.0,
-    )  # fmt: skip
-    second = replace(
-        first, prompt_ids=(1, 2, 3, 4, 5, 6, 90, 91, 92), response_ids=(7,) * 5, loss_mask=(1,) * 5,
-        logprobs=(-1.0,) * 5, turn=1,
-    )  # fmt: skip
-    other = replace(
-        first, response_ids=(8,) * 3, loss_mask=(1,) * 3, logprobs=(-1.0,) * 3, episode_id="b", reward=0.0
-    )
-    streams = streams_of([first, second], "merged") + streams_of([other], "merged")
-    masks = [np.array(s.loss_mask) for s in streams]
-    assert masks[0].tolist() == [1] * 4 + [0] * 3 + [1] * 5 and len(streams) == 2
+    first = sequence((1, 2), (3, 4, 5, 6), 1.0, episode="a")
+    second = sequence((1, 2, 3, 4, 5, 6, 90, 91, 92), (7,) * 5, 1.0, episode="a", turn=1)
+    other = sequence((1, 2), (8,) * 3, 0.0, episode="b")
+    rows, masks = batch(merged([first, second]) + merged([other]))
+    assert masks[0].tolist() == [1] * 4 + [0] * 3 + [1] * 5 and len(masks) == 2
 
-    rows, spans = rows_of_streams([record(s) for s in streams], masks, [True, True])
     rows, found = advantages(rows, Method())
-    assert [len(r.loss_mask) for r in rows] == [4, 5, 3]
+    assert [r.trained for r in rows] == [4, 5, 3]
     metrics = step_metrics([], rows, found)
     assert (metrics["train/tokens"], metrics["act/tokens"], metrics["act/response_tokens"]) == (
         12.0,
@@ -102,8 +92,8 @@ def test_bug_10_a_length_is_the_number_of_trained_tokens_and_not_the_span_they_l
         "episode": [1 / 18, 1 / 18, 1 / 6],
     }.items():
         given = verl_weights([m.sum() for m in masks], LOSS_AGG_MODE[scheme])
-        values = token_advantages(rows, spans, masks, Method(loss_weight=scheme))
-        weights_ = [values[s.stream][s.start] / r.advantage * given[s.stream] for r, s in zip(rows, spans)]
+        values = token_advantages(rows, masks, Method(loss_weight=scheme))
+        weights_ = [values[r.sequence][r.start] / r.advantage * given[r.sequence] for r in rows]
         np.testing.assert_allclose(weights_, wanted)
         assert values[0][4:7].tolist() == [0.0] * 3
 

@@ -54,7 +54,8 @@ def too_long(url):
     from params_kit import learn
 
     roomy = learn({}, rollout={"prompt_set": "full"})
-    longest = max(len(r.prompt_ids) for r in roomy.rows if r.role is Role.REHEARSE)
+    generations = [g for e in roomy.episodes.values() for g in e.generations]
+    longest = max(len(g.prompt_ids) for g in generations if g.role is Role.REHEARSE)
     return {"rollout": {"prompt_set": "full", "prompt_tokens": longest - 300}}
 
 

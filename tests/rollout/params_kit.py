@@ -14,19 +14,16 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
-from rollout_kit import PARAMS, RECORDS, RENDERER, TASK, TableJudge, call, record, two_roles
+from rollout_kit import PARAMS, RECORDS, RENDERER, TASK, TableJudge, call, record, rows_of, two_roles
 
 from envace.chat.contract import render_result
 from envace.config import parse, to_dict
 from envace.judge import make_judge
 from envace.judge.checklist import training_task
 from envace.learn.advantage import advantages
-from envace.learn.padding import copies
 from envace.learn.rewards import trained_rewards
-from envace.learn.rows import rows_from_episode
 from envace.learn.running import updated
-from envace.learn.streams import record as stream_record
-from envace.learn.streams import rows_of_streams, streams_of, token_advantages
+from envace.learn.sequences import batch_rows, copies, generation_sequences, sequences_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import lend, load_prompt_set
@@ -77,10 +74,14 @@ class Played:
         }
 
     def prompts(self, name, role):
-        return [RENDERER.decode(r.prompt_ids) for r in self.rows_of(name, role)]
+        return [RENDERER.decode(s.prompt_ids) for s in self._written(name, role)]
 
     def said(self, name, role):
-        return [RENDERER.decode(r.response_ids) for r in self.rows_of(name, role)]
+        return [RENDERER.decode(s.response_ids) for s in self._written(name, role)]
+
+    def _written(self, name, role):
+        found = generation_sequences(self.episodes[name], self.method)
+        return [s for s in found if s.rows[0].role is Role(role)]
 
 
 def params_of(switches, **sections):
@@ -99,7 +100,7 @@ def learn(switches, members=None, *, task=TASK, renderer=RENDERER, means=None, s
     members = members or GROUP
     task = lend(training_task(task, method), [task, OTHER], method.few_shot)
     episodes = asyncio.run(_all(params, method, task, members, renderer))
-    rows = [replace(r, source=task.source) for e in episodes.values() for r in rows_from_episode(e, method)]
+    rows = [replace(r, source=task.source) for e in episodes.values() for r in rows_of(e, method)]
     rows += [rows[i] for i in copies(method.padding, len(rows), 1, SEED, 1)]
     judged = {e.id: e.reward for e in episodes.values()}
     reward_R = trained_rewards(
@@ -114,9 +115,10 @@ def learn(switches, members=None, *, task=TASK, renderer=RENDERER, means=None, s
     for _ in range(steps - 1):
         means = updated(means, rows, method)
     rows, _ = advantages(rows, method, means)
-    streams = {name: streams_of(rows_from_episode(e, method), method.rows) for name, e in episodes.items()}
+    streams = {name: sequences_of(e, method) for name, e in episodes.items()}
     counted = {
-        name: tuple(sum(s.role is role for s in found) for role in Role) for name, found in streams.items()
+        name: tuple(sum(s.rows[0].role is role for s in found) for role in Role)
+        for name, found in streams.items()
     }
     every = [s for found in streams.values() for s in found]
     return Played(params, method, episodes, rows, counted, _weights(every, method))
@@ -146,12 +148,12 @@ def _weights(streams, method):
     if not streams:
         return {}
     masks = [np.array(s.loss_mask) for s in streams]
-    rows, spans = rows_of_streams([stream_record(s) for s in streams], masks, [True] * len(streams))
+    rows = batch_rows([s.rows for s in streams], masks, [True] * len(streams))
     given = verl_weights([int(m.sum()) for m in masks], LOSS_AGG_MODE[method.loss_weight])
-    ones = token_advantages([replace(r, advantage=1.0) for r in rows], spans, masks, method)
+    ones = token_advantages([replace(r, advantage=1.0) for r in rows], masks, method)
     found = {}
-    for row, span in zip(rows, spans):
-        weight = float(ones[span.stream][span.start] * given[span.stream])
+    for row in rows:
+        weight = float(ones[row.sequence][row.start] * given[row.sequence])
         found.setdefault((row.episode_id, row.role.value), []).append(weight)
     return found
 

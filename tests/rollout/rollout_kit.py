@@ -7,6 +7,7 @@ from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import Method
+from envace.learn.sequences import generation_sequences
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
@@ -113,3 +114,8 @@ async def episode(policy, *, source=None, judge=None, method=None, params=PARAMS
 
 def play(policy, **more):
     return asyncio.run(episode(policy, **more))
+
+
+def rows_of(episode, method):
+    """What each generation earned, in order."""
+    return [row for s in generation_sequences(episode, method) for row in s.rows]

@@ -7,7 +7,7 @@ import asyncio
 import json
 
 import pytest
-from rollout_kit import PARAMS, RENDERER, TableJudge, call, item, tool
+from rollout_kit import PARAMS, RENDERER, TableJudge, call, item, rows_of, tool
 
 from envace.chat.contract import render_result
 from envace.chat.transcript import agreement
@@ -15,7 +15,6 @@ from envace.config import parse
 from envace.errors import ParamsError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.learn.rows import rows_from_episode
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
 from envace.rollout.episode import run_episode
@@ -116,7 +115,7 @@ def test_substitute_shows_the_true_response_to_every_kth_call(world):
     ]  # nothing rehearsed in its place
     assert (e.counters["anchor/asked"], e.counters["rehearse"], e.reward) == (2, 3, 1.0)
     assert all(g.agreement is None for g in e.generations)
-    assert {r.reward for r in rows_from_episode(e, arm(anchor_every=2))} == {1.0}
+    assert {r.reward for r in rows_of(e, arm(anchor_every=2))} == {1.0}
 
 
 def test_bonus_keeps_the_rehearsed_response_and_pays_its_row_alone(world):
@@ -126,12 +125,12 @@ def test_bonus_keeps_the_rehearsed_response_and_pays_its_row_alone(world):
     assert {o.source for o in e.observations} == {Source.REHEARSAL}
     assert [o.content["n"] for o in e.observations] == [1] * 5
     assert asked(e) == ["#2", "#4"] == world[0].calls
-    rows = rows_from_episode(e, method)
+    rows = rows_of(e, method)
     assert [r.reward for r in rows if r.role is REHEARSE] == pytest.approx([1.0, 1.2, 1.0, 1.15, 1.0])
     assert [r.reward for r in rows if r.role is ACT] == [1.0] * 6
     # only agreements are kept in the episode: another weight needs no other rollout
     other = arm(anchor_every=2, anchor_mode="bonus", anchor_weight=1)
-    assert [r.reward for r in rows_from_episode(e, other) if r.role is REHEARSE] == [1, 2, 1, 1.75, 1]
+    assert [r.reward for r in rows_of(e, other) if r.role is REHEARSE] == [1, 2, 1, 1.75, 1]
 
 
 GROUP = [call("get", "#1"), call("get", "#2"), "bye"]
@@ -151,7 +150,7 @@ def test_the_bonus_enters_before_the_baseline_of_its_role(baseline, rehearse, ac
     a = play(method, GROUP, name="a")
     longer = [*GROUP[:2], call("get", "#3"), "bye"]
     b = play(method, longer, lambda r: {"n": 9, "ok": True}, name="b", reward="no")
-    rows, _ = advantages([r for e in (a, b) for r in rows_from_episode(e, method)], method)
+    rows, _ = advantages([r for e in (a, b) for r in rows_of(e, method)], method)
     assert [r.advantage for r in rows if r.role is REHEARSE] == pytest.approx(rehearse)
     assert [r.advantage for r in rows if r.role is ACT] == pytest.approx(act)
 
@@ -223,7 +222,7 @@ def test_true_refusals_are_errors_and_agree_with_nothing_but_refusals(world):
 def test_an_unscored_episode_stays_unscored_whatever_its_rehearsals_agree_with():
     method = arm(anchor_every=1, anchor_mode="bonus")
     e = play(method, FIVE, reward="unscored")
-    assert e.stop is StopReason.JUDGE_FAILED and {r.reward for r in rows_from_episode(e, method)} == {None}
+    assert e.stop is StopReason.JUDGE_FAILED and {r.reward for r in rows_of(e, method)} == {None}
     assert len(e.real_calls) == 5  # what was asked was asked
 
 
@@ -240,7 +239,7 @@ def test_a_world_that_breaks_ends_the_episode(monkeypatch):
 def test_metrics_of_a_step_tell_of_anchors():
     method = arm(anchor_every=2, anchor_mode="bonus")
     episodes = [play(method, FIVE, name=name) for name in "ab"]
-    rows, found = advantages([r for e in episodes for r in rows_from_episode(e, method)], method)
+    rows, found = advantages([r for e in episodes for r in rows_of(e, method)], method)
     metrics = step_metrics(episodes, rows, found)
     assert (metrics["anchor/asked"], metrics["anchor/agreement"], metrics["train/real_calls"]) == (
         4,

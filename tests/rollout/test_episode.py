@@ -14,12 +14,12 @@ from rollout_kit import (
     episode,
     item,
     play,
+    rows_of,
     two_roles,
 )
 
 from envace.chat.contract import render_result
 from envace.config.method import PRESETS, Method
-from envace.learn.rows import rows_from_episode
 from envace.policy.protocol import Completion
 from envace.policy.scripted import ScriptedPolicy
 from envace.types import (
@@ -125,7 +125,7 @@ def test_a_failed_item_is_a_no_under_zero_and_earlier_turns_keep_what_they_earne
     )
     assert e.reward == reward and e.turn_rewards == ((0.25,) if reward is None else (0.25, 0.5))
     if reward is not None:  # turns can still be credited apart
-        rows = rows_from_episode(e, Method(unscored="zero", credit="reward_to_go"))
+        rows = rows_of(e, Method(unscored="zero", credit="reward_to_go"))
         assert {r.turn: r.reward for r in rows} == pytest.approx({0: 0.375, 1: 0.25})
 
 

@@ -7,12 +7,11 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, two_roles
+from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, rows_of, two_roles
 
 from envace.chat.contract import render_result
 from envace.config import parse, to_dict
 from envace.errors import ParamsError
-from envace.learn.rows import rows_from_episode
 from envace.rollout.episode import run_episode
 from envace.rollout.sources import make_source
 from envace.types import FailureReason, Role, Source, StopReason, replace
@@ -115,7 +114,7 @@ def test_a_simulator_is_asked_exactly_what_the_policy_would_be(serve):
     assert sorted(map(str, own)) == sorted(str(b["messages"]) for b in server.bodies) and len(own) == 2
     assert [o.source for o in e.observations] == [Source.SIMULATOR] * 2 and e.reward == 1.0
     assert e.observations[0].content == {"state": "new"} and e.real_calls == ()
-    rows = rows_from_episode(e, params.resolved_method("sim"))
+    rows = rows_of(e, params.resolved_method("sim"))
     assert {r.role for r in rows} == {Role.ACT} and len(rows) == 3
 
 

@@ -4,95 +4,73 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learn_kit import batch, joined, sequence
 
 from envace.config.method import Method
 from envace.learn.advantage import advantages
-from envace.learn.streams import Span, record, rows_of_streams, streams_of, token_advantages
-from envace.types import Role, Row, replace
+from envace.learn.sequences import TrainingSequence, batch_rows, merged, token_advantages
+from envace.types import Role, replace
 
 ACT, REHEARSE = Role.ACT, Role.REHEARSE
 
-
-def row(prompt, response, role=ACT, episode="e", turn=0, reward=1.0, trained=True, logprobs=True) -> Row:
-    return Row(
-        prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(int(trained),) * len(response),
-        logprobs=tuple(-float(i) for i in response) if logprobs else (), role=role, group_id="g",
-        episode_id=episode, turn=turn, reward=reward,
-    )  # fmt: skip
-
-
 GROWING = [
-    row([1, 2], [3, 4], reward=1.0),
-    row([9], [8, 8, 8], role=REHEARSE, reward=1.0),
-    row([1, 2, 3, 4, 5, 6], [7], turn=1, reward=0.5),
+    sequence([1, 2], [3, 4]),
+    sequence([9], [8, 8, 8], role=REHEARSE),
+    sequence([1, 2, 3, 4, 5, 6], [7], turn=1, reward=0.5),
 ]
 
 
-def test_act_generations_become_one_stream_with_the_observations_masked():
-    rehearsed, act = streams_of(GROWING, "merged")
-    assert rehearsed.response_ids == (8, 8, 8) and rehearsed.role is REHEARSE
+def test_act_generations_become_one_sequence_with_the_observations_masked():
+    rehearsed, act = merged(GROWING)
+    assert rehearsed.response_ids == (8, 8, 8) and rehearsed.rows[0].role is REHEARSE
     assert (act.prompt_ids, act.response_ids) == ((1, 2), (3, 4, 5, 6, 7))
     assert act.loss_mask == (1, 1, 0, 0, 1) and act.logprobs == (-3, -4, 0, 0, -7)
-    assert [(s.start, s.tokens, s.turn, s.reward) for s in act.segments] == [(0, 2, 0, 1.0), (4, 1, 1, 0.5)]
+    assert [(r.start, r.length, r.turn, r.reward) for r in act.rows] == [(0, 2, 0, 1.0), (4, 1, 1, 0.5)]
 
 
-def test_one_stream_a_generation_keeps_rows_and_order():
-    streams = streams_of(GROWING, "generation")
-    assert [s.response_ids for s in streams] == [(3, 4), (8, 8, 8), (7,)]
-    assert [len(s.segments) for s in streams] == [1, 1, 1]
+def test_one_sequence_a_generation_keeps_rows_and_order():
+    assert joined(GROWING, "generation") == GROWING
 
 
-def test_a_prompt_that_was_written_anew_begins_a_new_stream():
-    rows = [row([1, 2], [3]), row([1, 2, 3, 4], [5]), row([1, 2, 4], [6]), row([1, 2, 4, 6], [7])]
-    streams = streams_of(rows, "merged")
+def test_a_prompt_that_was_written_anew_begins_a_new_sequence():
+    single = [((1, 2), [3]), ((1, 2, 3, 4), [5]), ((1, 2, 4), [6]), ((1, 2, 4, 6), [7])]
+    streams = merged([sequence(*ids) for ids in single])
     assert [(s.prompt_ids, s.response_ids) for s in streams] == [((1, 2), (3, 4, 5)), ((1, 2, 4), (6, 7))]
     assert [s.loss_mask for s in streams] == [(1, 0, 1), (1, 1)]
 
 
 def test_a_shorter_prompt_extends_nothing():
-    assert len(streams_of([row([1, 2], [3, 4]), row([1, 2, 3], [4])], "merged")) == 2
+    assert len(merged([sequence([1, 2], [3, 4]), sequence([1, 2, 3], [4])])) == 2
 
 
 def test_rehearsals_never_merge():
-    assert len(streams_of([row([1], [2], role=REHEARSE), row([1, 2], [3], role=REHEARSE)], "merged")) == 2
+    assert len(merged([sequence([1], [2], role=REHEARSE), sequence([1, 2], [3], role=REHEARSE)])) == 2
 
 
 def test_generations_with_and_without_log_probabilities_stay_apart():
-    assert len(streams_of([row([1], [2]), row([1, 2], [3], logprobs=False)], "merged")) == 2
-    (both,) = streams_of([row([1], [2], logprobs=False), row([1, 2], [3], logprobs=False)], "merged")
+    assert len(merged([sequence([1], [2]), sequence([1, 2], [3], logprobs=False)])) == 2
+    (both,) = merged([sequence([1], [2], logprobs=False), sequence([1, 2], [3], logprobs=False)])
     assert both.logprobs == ()
 
 
 def test_a_frozen_role_stays_masked_when_merged():
-    rows = [replace(r, loss_mask=(0,) * len(r.response_ids)) for r in GROWING]
-    assert not any(any(s.loss_mask) for s in streams_of(rows, "merged"))
+    frozen = [replace(s, loss_mask=(0,) * len(s.response_ids)) for s in GROWING]
+    assert not any(any(s.loss_mask) for s in merged(frozen))
 
 
-def test_no_rows_no_streams():
-    assert streams_of([], "merged") == streams_of([], "generation") == []
+def test_no_generations_no_sequences():
+    assert merged([]) == []
 
 
 # --- a batch --------------------------------------------------------------------------------------------------
 
 
-def batch(rows: list[Row], how: str, padding: int = 0):
-    """(rows, spans, masks, streams) of a batch: the rows of each episode as streams, and padding that copies one."""
-    episodes = list(dict.fromkeys(r.episode_id for r in rows))
-    streams = [s for e in episodes for s in streams_of([r for r in rows if r.episode_id == e], how)]
-    masks = [np.array(s.loss_mask) for s in streams] + [np.zeros(1, int)] * padding
-    records = [record(s) for s in streams] + [record(streams[0])] * padding
-    live = [True] * len(streams) + [False] * padding
-    return *rows_of_streams(records, masks, live), masks, streams
-
-
-def test_rows_come_back_with_their_metadata_and_trained_tokens():
-    rows, spans, *_ = batch(GROWING, "merged", padding=1)
-    assert [(r.role, r.turn, r.reward, len(r.loss_mask)) for r in rows] == [
+def test_rows_come_back_with_where_they_lie_and_their_trained_tokens():
+    rows, _ = batch(merged(GROWING), padding=1)
+    assert [(r.role, r.turn, r.reward, r.trained) for r in rows] == [
         (REHEARSE, 0, 1.0, 3), (ACT, 0, 1.0, 2), (ACT, 1, 0.5, 1), (REHEARSE, 0, 1.0, 0)
     ]  # fmt: skip
-    assert spans == [
-        Span(stream=s, start=a, tokens=n) for s, a, n in ((0, 0, 3), (1, 0, 2), (1, 4, 1), (2, 0, 3))
-    ]
+    assert [(r.sequence, r.start, r.length) for r in rows] == [(0, 0, 3), (1, 0, 2), (1, 4, 1), (2, 0, 3)]
 
 
 FACTORS = {  # wanted weight over verl's, for rows of 3 (REHEARSE), 2 and 1 tokens; verl sees streams of 3 and 3
@@ -106,9 +84,9 @@ FACTORS = {  # wanted weight over verl's, for rows of 3 (REHEARSE), 2 and 1 toke
 
 @pytest.mark.parametrize("loss_weight, how", FACTORS)
 def test_token_advantages_by_hand(loss_weight, how):
-    rows, spans, masks, _ = batch(GROWING, how)
-    rows = [replace(r, advantage=10.0 * len(r.loss_mask)) for r in rows]
-    found = token_advantages(rows, spans, masks, Method(loss_weight=loss_weight, rows=how))
+    rows, masks = batch(joined(GROWING, how))
+    rows = [replace(r, advantage=10.0 * r.trained) for r in rows]
+    found = token_advantages(rows, masks, Method(loss_weight=loss_weight, rows=how))
     rehearse, first, second = FACTORS[loss_weight, how]
     if how == "merged":
         np.testing.assert_allclose(found[0], [30 * rehearse] * 3)
@@ -120,9 +98,9 @@ def test_token_advantages_by_hand(loss_weight, how):
 
 
 def test_role_weights_scale_advantages_by_their_share():
-    rows, spans, masks, _ = batch(GROWING, "merged")
+    rows, masks = batch(merged(GROWING))
     rows = [replace(r, advantage=1.0) for r in rows]
-    found = token_advantages(rows, spans, masks, Method(loss_weight="token", role_weights=(1.0, 0.5)))
+    found = token_advantages(rows, masks, Method(loss_weight="token", role_weights=(1.0, 0.5)))
     # 3 ACT tokens count 1, 3 REHEARSE tokens count 1/2: 6 tokens of weight 4.5
     np.testing.assert_allclose(found[0], [0.5 * 6 / 4.5] * 3)
     np.testing.assert_allclose(found[1], [6 / 4.5] * 2 + [0, 0] + [6 / 4.5])
@@ -130,8 +108,8 @@ def test_role_weights_scale_advantages_by_their_share():
 
 def test_a_batch_of_nothing_but_padding_moves_nothing():
     masks = [np.zeros(2, int)]
-    rows, spans = rows_of_streams([record(streams_of(GROWING, "merged")[0])], masks, [False])
-    assert not token_advantages(rows, spans, masks, Method())[0].any()
+    rows = batch_rows([merged(GROWING)[0].rows], masks, [False])
+    assert not token_advantages(rows, masks, Method())[0].any()
 
 
 # --- loss and gradient ----------------------------------------------------------------------------------------
@@ -151,23 +129,25 @@ EPISODES = st.lists(
 )
 
 
-def played(episodes, seed: int) -> list[Row]:
-    """Rows of scripted episodes over a vocabulary of 11."""
+def played(episodes, seed: int) -> list[TrainingSequence]:
+    """Generations of scripted episodes over a vocabulary of 11."""
     rng = np.random.default_rng(seed)
 
     def ids(n):
         return tuple(int(i) for i in rng.integers(0, 11, n))
 
-    rows = []
+    found = []
     for number, (steps, reward) in enumerate(episodes):
         prompt = ids(2)
         for turn, (wrote, seen, anew, rehearsed) in enumerate(steps):
             out = ids(wrote)
-            rows.append(row(prompt, out, episode=str(number), turn=turn, reward=reward))
+            found.append(sequence(prompt, out, reward, episode=str(number), turn=turn))
             if rehearsed:
-                rows.append(row(ids(2), ids(rehearsed), REHEARSE, str(number), turn, reward))
+                found.append(
+                    sequence(ids(2), ids(rehearsed), reward, REHEARSE, episode=str(number), turn=turn)
+                )
             prompt = ids(3) if anew else prompt + out + ids(seen)
-    return rows
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +197,7 @@ def clipped_loss(model, streams, values, masks, method):
     st.sampled_from([(1.0, 1.0), (1.0, 0.25), (0.0, 1.0)]),
     st.integers(0, 9),
 )
-def test_loss_and_gradient_are_those_of_one_row_a_generation(
+def test_loss_and_gradient_are_those_of_one_sequence_a_generation(
     model, episodes, loss_weight, role_weights, seed
 ):
     import torch
@@ -225,9 +205,10 @@ def test_loss_and_gradient_are_those_of_one_row_a_generation(
     method = Method(loss_weight=loss_weight, role_weights=role_weights)
     found, seen = [], []
     for how, padding in (("generation", 0), ("merged", 2)):
-        rows, spans, masks, streams = batch(played(episodes, seed), how, padding)
+        streams = joined(played(episodes, seed), how)
+        rows, masks = batch(streams, padding)
         rows, diagnostics = advantages(rows, method)
-        values = token_advantages(rows, spans, masks, method)
+        values = token_advantages(rows, masks, method)
         found.append(clipped_loss(model, streams, values, masks, method))
         seen.append(diagnostics.roles)
     (loss, gradient), (merged_loss, merged_gradient) = found
