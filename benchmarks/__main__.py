@@ -28,12 +28,11 @@ ALL: dict[str, tuple[str, ...]] = {
     "packing": ("--rows", "160", "--rounds", "2"),
     "prompts": ("--turns", "8", "--rounds", "3"),
     "parser": ("--messages", "40", "--rounds", "3"),
-    "judge": ("--calls", "60", "--rounds", "1"),
     "scheduling": ("--groups", "3", "--seed", "0", "--rounds", "1"),
     "staging": ("--rows", "120", "--rounds", "2"),
     "sampling": ("--groups", "2", "--members", "2", "--rounds", "1"),
 }
-PACKAGES = ("verl", "torch", "transformers", "tokenizers", "numpy", "httpx", "openai", "aiohttp", "dashscope")
+PACKAGES = ("verl", "torch", "transformers", "tokenizers", "numpy", "dashscope")
 UNREADY = EnvironmentUnready.exit_code
 
 

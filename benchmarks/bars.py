@@ -81,14 +81,6 @@ LINES = (
          where={"groups": 16}, bar=2.0),
     Line(name="64 episodes, simulated latency", benchmark="scheduling", peer="verl's agent loops", amounts="median_s",
          unit="s", where={"groups": 16}, bar=0.99),
-    *(
-        Line(name=f"a judge's call, {n} in flight", benchmark="judge", peer=peer, ours="envace client",
-             where={"in_flight": n}, bar=3.0 if peer == "httpx" else None)
-        for n in (16, 256)
-        for peer in ("httpx", "openai")
-    ),
-    Line(name="a whole judged turn, 16 in flight", benchmark="judge", peer="httpx", ours="envace judge",
-         where={"in_flight": 16}),
     Line(name="staging 1000 rows", benchmark="staging", peer="plain loop", amounts="rows_a_second", unit="rows/s",
          where={"what": "staging", "rows": 1000}),
     Line(name="a token sampled on the CPU", benchmark="sampling", peer="transformers generate", amounts="median_us",

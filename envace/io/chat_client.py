@@ -49,7 +49,9 @@ class ChatClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ):
         self.options, self.bill = options, ChatBill()
-        self.addresses = {base_address(url, options.what): weight for url, weight in options.servers.items()}
+        self.addresses = {
+            base_address(url, f"{options.what}'s address"): weight for url, weight in options.servers.items()
+        }
         self._sleep, self._shorter, self._transport = sleep, shorter, transport
         self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
         options.key()

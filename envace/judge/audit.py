@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from envace.judge.verdicts import Finding
-from envace.types import Answer, Message
+from envace.types import JSON, Answer, Message
 
 
 def audited(seed: int, share: float, task_id: str, turn: int, content: bytes) -> bool:
@@ -37,15 +35,21 @@ class Agreement:
     turns: int = 0
     both_yes: int = 0
     both_no: int = 0
-    turn_only: int = 0  # yes by the turn, no by its steps
-    steps_only: int = 0  # no by the turn, yes by its steps
-    unscored: int = 0  # no answer in at least one of the two
+    turn_only: int = 0
+    """Yes by the turn, no by its steps."""
+    steps_only: int = 0
+    unscored: int = 0
+    """No answer in at least one of the two."""
 
-    def count(self, by_turn: Sequence[Finding], by_steps: Sequence[Finding]) -> None:
+    def count(self, by_turn: Sequence[Answer], by_steps: Sequence[Answer]) -> None:
         """The items of one more turn."""
         self.turns += 1
-        for (a, _), (b, _) in zip(by_turn, by_steps, strict=True):
-            self._one(a, b)
+        for pair in zip(by_turn, by_steps, strict=True):
+            if Answer.UNSCORED in pair:
+                self.unscored += 1
+            else:
+                name = CELLS[pair]
+                setattr(self, name, getattr(self, name) + 1)
 
     @property
     def compared(self) -> int:
@@ -65,21 +69,18 @@ class Agreement:
         chance = turn_yes * steps_yes + (1 - turn_yes) * (1 - steps_yes)
         return ((self.share or 0.0) - chance) / (1 - chance) if chance < 1 else None
 
-    def _one(self, a: Answer, b: Answer) -> None:
-        if Answer.UNSCORED in (a, b):
-            self.unscored += 1
-        elif a is b:
-            self.both_yes += a is Answer.YES
-            self.both_no += a is Answer.NO
-        else:
-            self.turn_only += a is Answer.YES
-            self.steps_only += a is Answer.NO
+
+CELLS = {
+    (Answer.YES, Answer.YES): "both_yes",
+    (Answer.NO, Answer.NO): "both_no",
+    (Answer.YES, Answer.NO): "turn_only",
+    (Answer.NO, Answer.YES): "steps_only",
+}
 
 
-def agreement(records: Iterable[Any]) -> Agreement:
+def agreement(records: Iterable[dict[str, JSON]]) -> Agreement:
     """The agreement in lines of `audit.jsonl`, as several processes have written them."""
     total = Agreement()
     for record in records:
-        both = [[(Answer(value), "") for value in record[way]] for way in ("turn_answers", "step_answers")]
-        total.count(*both)
+        total.count(*([Answer(a) for a in record[way]] for way in ("turn_answers", "step_answers")))
     return total

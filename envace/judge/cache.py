@@ -15,15 +15,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from envace.errors import EnvironmentUnready
-from envace.judge.asking import PROMPT_VERSION
-from envace.judge.verdicts import Finding
-from envace.types import Answer, Item
+from envace.judge.llm_requests import PROMPT_VERSION
+from envace.types import JSON, Answer, Item
 
 
-class Appended:
+class SharedLines:
     """A file of JSON lines that several processes append to and read on from. Raises EnvironmentUnready."""
 
     def __init__(self, path: Path):
@@ -36,7 +34,7 @@ class Appended:
             ) from None
         self._at, self.damaged = 0, 0
 
-    def append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: Mapping[str, JSON]) -> None:
         """One line, whole. Raises OSError, as when the disk is full."""
         line = json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -47,7 +45,7 @@ class Appended:
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def news(self) -> list[Any]:
+    def news(self) -> list[JSON]:
         """The lines that came since the last call; a damaged one is counted and left out."""
         size = os.fstat(self._file.fileno()).st_size
         if size <= self._at:
@@ -56,10 +54,7 @@ class Appended:
         self._at += len(whole) + 1 if whole else 0
         return [record for line in whole.split(b"\n") if line and (record := self._read(line)) is not None]
 
-    def close(self) -> None:
-        self._file.close()
-
-    def _read(self, line: bytes) -> Any:
+    def _read(self, line: bytes) -> JSON:
         try:
             return json.loads(line)
         except (ValueError, RecursionError):
@@ -67,35 +62,27 @@ class Appended:
             return None
 
 
-class Cache:
-    """`Cache(folder)`; `get` looks at what other processes have added since."""
+class AnswerCache:
+    """`AnswerCache(folder)`; `get` looks at what other processes have added since."""
 
     def __init__(self, folder: Path):
-        self._lines = Appended(folder / "answers.jsonl")
+        self._lines = SharedLines(folder / "answers.jsonl")
         self._known: dict[str, dict[str, bool]] = {}
 
-    def get(self, key: str, items: Sequence[Item]) -> list[Finding] | None:
-        """The findings of all items, or None."""
+    def get(self, key: str, items: Sequence[Item]) -> dict[str, Answer] | None:
+        """The answers to all items, or None."""
         if key not in self._known:
             self._learn()
         answers = self._known.get(key, {})
         if not all(isinstance(answers.get(item.id), bool) for item in items):
             return None
-        return [(Answer.YES if answers[item.id] else Answer.NO, "") for item in items]
+        return {item.id: Answer.YES if answers[item.id] else Answer.NO for item in items}
 
-    def put(self, key: str, items: Sequence[Item], found: Sequence[Finding]) -> None:
-        """Keep a complete set of answers; one with an unscored item is not kept. Raises OSError."""
-        answers = {
-            item.id: answer is Answer.YES
-            for item, (answer, _) in zip(items, found, strict=True)
-            if answer is not Answer.UNSCORED
-        }
-        if len(answers) == len({item.id for item in items}):
-            self._known[key] = answers
-            self._lines.append({"key": key, "answers": answers})
-
-    def close(self) -> None:
-        self._lines.close()
+    def put(self, key: str, answers: Mapping[str, Answer]) -> None:
+        """Keep the answers to all items of a question; a set with an unscored one is not kept. Raises OSError."""
+        if Answer.UNSCORED not in answers.values():
+            self._known[key] = {id_: answer is Answer.YES for id_, answer in answers.items()}
+            self._lines.append({"key": key, "answers": self._known[key]})
 
     def _learn(self) -> None:
         for record in self._lines.news():
@@ -103,6 +90,6 @@ class Cache:
                 self._known[str(record.get("key"))] = record["answers"]
 
 
-def content_key(body: bytes) -> str:
+def content_key(request: Mapping[str, JSON]) -> str:
     """The hash of a request (model, sampling, transcript, items) and of the prompts' version."""
-    return hashlib.sha256(PROMPT_VERSION.encode() + b"\0" + body).hexdigest()
+    return hashlib.sha256(f"{PROMPT_VERSION}\0{json.dumps(request)}".encode("ascii")).hexdigest()

@@ -78,7 +78,7 @@ def _audits(verdicts: Sequence[Verdict]) -> dict[str, float]:
     if not both:
         return {}
     agreed = Agreement()
-    agreed.count([(v.answer, "") for v, _ in both], [(a.answer, "") for _, a in both])
+    agreed.count([v.answer for v, _ in both], [a.answer for _, a in both])
     shares = {"audit_agreement": agreed.share, "audit_kappa": agreed.kappa}
     return {
         "audited": len(both),

@@ -1,71 +1,63 @@
-"""A judge that asks a language model, and survives everything that model's servers can do.
+"""A judge that asks a language model.
 
 Flows in: a task, the turn just answered and the transcript. Flows out: one `Verdict` an item.
-Invariant: a verdict is yes or no only when a reply holds a JSON boolean, or exactly the word true, false, yes
-or no, for that item. Anything else (silence, prose, a broken server) is unscored with a named reason; nothing
-raises, nothing is guessed.
-
-Reasons of unscored verdicts, each with a detail after ": ":
-  judge_timeout      no complete reply within the deadline of one request
-  judge_unreachable  no connection, or a server error (5xx, 408, 409, 425, 429)
-  judge_malformed    a reply without a usable answer for the item
-  judge_refused      the server or the model declined (other statuses, refusal, content filter); not retried
+Invariant: a verdict is yes or no only where a reply says so (`llm_answers`). Anything else, silence, prose, a broken
+server, is unscored with a named reason; nothing raises, nothing is guessed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from envace.config import JudgeParams
-from envace.judge.asking import chat_body, fenced, step_body, steps_of
+from envace.errors import ParamsError
+from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions, ChatReply
+from envace.io.chat_servers import shown
 from envace.judge.audit import Agreement, audited, said
-from envace.judge.bill import Bill
-from envace.judge.cache import Appended, Cache, content_key
+from envace.judge.cache import AnswerCache, SharedLines, content_key
 from envace.judge.checklist import item_answer
-from envace.judge.client import RETRIED_STATUS, Client
-from envace.judge.endpoints import LONGEST_PAUSE_S, Patience
-from envace.judge.options import Options, read_options
-from envace.judge.verdicts import WORDS, Finding, JudgeFault, read_reply, read_single
-from envace.types import Answer, Audit, Item, Message, Task, Verdict, replace
+from envace.judge.llm_answers import ITEM_OPEN, judge_reason, read_step, read_turn
+from envace.judge.llm_requests import step_request, steps_of, turn_request
+from envace.types import JSON, Answer, Audit, Item, Message, Task, Verdict, replace
 
-__all__ = ["LONGEST_PAUSE_S", "LLMJudge", "RETRIED_STATUS", "WORDS", "chat_body", "fenced"]
-Write = Callable[[Sequence[Item], bool], bytes]  # the request for some items, with or without a schema
-Read = Callable[[str, Sequence[Item]], list[Finding]]
+Request = Callable[[Sequence[Item]], dict[str, JSON]]
+"""The request for the items that are still open."""
+Read = Callable[[str, Sequence[Item]], dict[str, Answer]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """What was found of one item, and its share of the cost."""
+class Found:
+    """What a question brought: of each item its answer and, where it is unscored, the reason."""
 
-    finding: Finding
-    bill: Bill
-    cached: bool
-    step: int | None = None  # the first for which it held
-    failed: str = ""  # why another could not be judged
+    answers: dict[str, tuple[Answer, str]]
+    bill: ChatBill
+    cached: bool = False
 
 
 class LLMJudge:
     """Asks OpenAI-compatible servers. Raises EnvironmentUnready at construction when its key is not set.
 
-    `mode` is the method's `judge_mode`; `Options` name their own. `backoff_s` is the mean of the first pause after a fault; each next one doubles, with random spread.
-    `bill` and `agreement` hold what all turns so far have cost and what the audited ones showed.
+    `mode` is the method's `judge_mode`; `backoff_s` the mean of the first pause after a fault of a server. `bill`,
+    `audit_bill` and `agreement` hold what all turns so far have cost and what the audited ones showed.
     """
 
-    def __init__(self, params: JudgeParams | Options, mode: str = "turn", *, backoff_s: float = 1.0):
-        self.options = params if isinstance(params, Options) else read_options(params, mode)
-        self.options.key()
-        self.client = Client(self.options, backoff_s)
-        self.bill, self.audit_bill, self.agreement = Bill(), Bill(), Agreement()
-        self.cached = 0  # questions that the cache has answered
-        self.unkept = 0  # records that could not be written, as on a full disk; the verdicts stand
-        folder = Path(self.options.cache) if self.options.cache else None
-        self._cache = Cache(folder) if folder else None
-        self._audits = Appended(folder / "audit.jsonl") if folder and self.options.audit else None
+    def __init__(self, params: JudgeParams, mode: str = "turn", *, backoff_s: float = 1.0):
+        self.params, self.mode = params, mode
+        self.client = ChatClient(chat_options(params, backoff_s))
+        self.bill, self.audit_bill, self.agreement = ChatBill(), ChatBill(), Agreement()
+        self.cached = 0
+        """Questions that the cache has answered."""
+        self.unkept = 0
+        """Records that could not be written, as on a full disk; the verdicts stand."""
+        folder = Path(params.cache) if params.cache else None
+        self._cache = AnswerCache(folder) if folder else None
+        self._audits = SharedLines(folder / "audit.jsonl") if folder and params.audit else None
 
     async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
         """One verdict an item of `task.checklist[turn]`; the turn's cost is split over them."""
@@ -73,11 +65,10 @@ class LLMJudge:
         if not items:
             return []
         started = time.monotonic()
-        found = await self._judge(self.options.mode, items, turn, messages, self.bill)
-        seconds = time.monotonic() - started
-        verdicts = [self._verdict(i, turn, ruling, seconds / len(items)) for i, ruling in zip(items, found)]
-        audit = await self._audit(task, turn, messages, [ruling.finding for ruling in found])
-        return [replace(v, audit=a) for v, a in zip(verdicts, audit, strict=True)] if audit else verdicts
+        verdicts = await self._judge(self.mode, items, turn, messages, self.bill)
+        seconds = (time.monotonic() - started) / len(items)
+        audits = await self._audit(task, turn, messages, verdicts)
+        return [replace(v, seconds=seconds, audit=audit) for v, audit in zip(verdicts, audits, strict=True)]
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
@@ -87,51 +78,105 @@ class LLMJudge:
         """What all requests so far have cost, audits too, at `price_in` and `price_out`."""
         return self._price(self.bill) + self._price(self.audit_bill)
 
-    def _price(self, bill: Bill) -> float:
-        return bill.price(self.options.price_in, self.options.price_out)
+    def _price(self, bill: ChatBill) -> float:
+        return bill.price(self.params.price_in, self.params.price_out)
 
     async def _judge(
-        self, mode: str, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: Bill
-    ) -> list[Ruling]:
+        self, mode: str, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: ChatBill
+    ) -> list[Verdict]:
         if mode == "step_item":
-            return await self._by_steps(items, turn, messages, bill)
+            return await self._judge_by_steps(items, turn, messages, bill)
+        request = partial(turn_request, self.params, turn=turn, messages=messages)
+        found = await self._find(items, request, read_turn, bill)
+        shares = found.bill.split(len(items))
+        return [
+            self._verdict(i, turn, *found.answers[i.id], bill=share, cached=found.cached)
+            for i, share in zip(items, shares)
+        ]
 
-        def write(asked: Sequence[Item], structured: bool) -> bytes:
-            return chat_body(self.options, asked, turn, messages, structured=structured)
-
-        found, own, cached = await self._settle(items, write, read_reply, bill)
-        return [Ruling(finding=f, bill=b, cached=cached) for f, b in zip(found, own.split(len(items)))]
-
-    async def _by_steps(
-        self, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: Bill
-    ) -> list[Ruling]:
+    async def _judge_by_steps(
+        self, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: ChatBill
+    ) -> list[Verdict]:
         """The paper's way: every step with every item. An item holds when it holds for any step; without a step
         it does not."""
         before, steps = steps_of(turn, messages)
-        writes = [partial(self._write_step, before, now) for now in steps]
-        results = await asyncio.gather(
-            *(self._settle([item], write, _read_one, bill) for item in items for write in writes)
-        )
+
+        async def ask(item: Item, now: Sequence[Message]) -> Found:
+            return await self._find(
+                [item], lambda _: step_request(self.params, item, before, now), read_step, bill
+            )
+
+        found = await asyncio.gather(*(ask(item, now) for item in items for now in steps))
         n = len(steps)
-        return [_any_step(item, turn, results[k * n : (k + 1) * n]) for k, item in enumerate(items)]
+        return [self._any_step(item, turn, found[k * n : (k + 1) * n]) for k, item in enumerate(items)]
 
-    def _write_step(
-        self, before: Sequence[Message], now: Sequence[Message], items: Sequence[Item], structured: bool
-    ) -> bytes:
-        return step_body(self.options, items[0], before, now, structured=structured)
+    def _any_step(self, item: Item, turn: int, found: Sequence[Found]) -> Verdict:
+        """An item's steps as one verdict, with the first step that held and why another one is unknown."""
+        bill = ChatBill()
+        for of_step in found:
+            bill.add(of_step.bill)
+        by_step = [of_step.answers[item.id] for of_step in found]
+        answer = item_answer(item, [Verdict(item_id=item.id, turn=turn, answer=a) for a, _ in by_step])
+        answer = answer if by_step else Answer.NO
+        step = next((k for k, (a, _) in enumerate(by_step) if a is Answer.YES), None)
+        why = next((reason for a, reason in by_step if a is Answer.UNSCORED), "")
+        reason, failed = (why, "") if step is None else ("", why)
+        cached = bool(found) and all(of_step.cached for of_step in found)
+        return self._verdict(item, turn, answer, reason, bill=bill, cached=cached, step=step, failed=failed)
 
-    async def _settle(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> Settled:
-        """The cache's answers, or attempts until every item is answered or they run out."""
+    async def _find(self, items: Sequence[Item], request: Request, read: Read, bill: ChatBill) -> Found:
+        """The cache's answers, or those of the model; these are kept where all items are answered."""
         if self._cache is None:
-            return await self._ask(items, write, read, bill)
-        key = content_key(write(items, True))
-        found = self._cache.get(key, items)
-        if found is not None:
+            return await self._ask(items, request, read, bill)
+        key = content_key(request(items))
+        if (known := self._cache.get(key, items)) is not None:
             self.cached += 1
-            return found, Bill(), True
-        settled = await self._ask(items, write, read, bill)
-        self._keep(partial(self._cache.put, key, items, settled[0]))
-        return settled
+            return Found(
+                answers={id_: (answer, "") for id_, answer in known.items()}, bill=ChatBill(), cached=True
+            )
+        found = await self._ask(items, request, read, bill)
+        answers = {id_: answer for id_, (answer, _) in found.answers.items()}
+        self._keep(partial(self._cache.put, key, answers))
+        return found
+
+    async def _ask(self, items: Sequence[Item], request: Request, read: Read, bill: ChatBill) -> Found:
+        """Attempts until every item is answered. Only items still open are asked again; an answer once given stays."""
+        answers: dict[str, tuple[Answer, str]] = {}
+        left, own = list(items), ChatBill()
+
+        def check(reply: ChatReply) -> None:
+            answers.update({id_: (answer, "") for id_, answer in read(reply.text, left).items()})
+            left[:] = [item for item in left if item.id not in answers]
+            if left:
+                raise ChatFault(ITEM_OPEN)
+
+        try:
+            await self.client.ask(lambda: request(left), check, own)
+        except ChatFault as fault:
+            reason = judge_reason(fault.reason)
+            for item in left:
+                detail = f"no true or false for {item.id}" if fault.reason == ITEM_OPEN else fault.detail
+                answers[item.id] = Answer.UNSCORED, f"{reason}: {detail}"
+        finally:
+            bill.add(own)  # a question whose episode is cancelled has cost too
+        return Found(answers=answers, bill=own)
+
+    async def _audit(
+        self, task: Task, turn: int, messages: Sequence[Message], verdicts: Sequence[Verdict]
+    ) -> list[Audit | None]:
+        """Judge a turn of the sample the other way too, and count how far the two agree. None for other turns."""
+        p, items = self.params, task.checklist[turn]
+        if not p.audit or not audited(p.audit_seed, p.audit, task.id, turn, said(messages)):
+            return [None] * len(verdicts)
+        other_mode = "turn" if self.mode == "step_item" else "step_item"
+        others = await self._judge(other_mode, items, turn, messages, self.audit_bill)
+        by_turn, by_steps = (others, verdicts) if other_mode == "turn" else (verdicts, others)
+        answers = {"turn_answers": [v.answer for v in by_turn], "step_answers": [v.answer for v in by_steps]}
+        self.agreement.count(*answers.values())
+        if self._audits:
+            record = {"task": task.id, "turn": turn, "items": [i.id for i in items], **answers}
+            self._keep(partial(self._audits.append, record))
+        return [Audit(answer=v.answer, cost_tokens=v.cost_tokens, cost=v.cost) for v in others]
 
     def _keep(self, write: Callable[[], None]) -> None:
         try:
@@ -139,89 +184,51 @@ class LLMJudge:
         except OSError:
             self.unkept += 1
 
-    async def _ask(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> Settled:
-        own = Bill()
-        try:
-            return await self._attempts(items, write, read, own), own, False
-        finally:
-            bill.add(own)  # a question whose episode is cancelled has cost too
-
-    async def _attempts(self, items: Sequence[Item], write: Write, read: Read, bill: Bill) -> list[Finding]:
-        """Only items still open are asked again; an answer once given stays."""
-        found: dict[str, Finding] = {}
-        patience, left = Patience(self.options.attempts), list(items)
-        for nth in range(self.options.attempts):
-            again, before, reason = True, bill.requests, "judge_malformed"
-            try:
-                text = await self.client.ask(partial(write, left), patience, bill)
-                new = read(text, left)
-            except JudgeFault as fault:
-                new, again = [(Answer.UNSCORED, str(fault))] * len(left), fault.again
-                reason = fault.reason
-            bill.retries += nth > 0 and bill.requests > before
-            found.update((item.id, f) for item, f in zip(left, new, strict=True))
-            left = [item for item in left if found[item.id][0] is Answer.UNSCORED]
-            bill.faults.update([reason] if left else [])
-            if not left or not again:
-                break
-        return [found[item.id] for item in items]
-
-    async def _audit(
-        self, task: Task, turn: int, messages: Sequence[Message], found: Sequence[Finding]
-    ) -> list[Audit]:
-        """Judge a turn of the sample the other way too, and count how far the two agree. Empty for other turns."""
-        o, items = self.options, task.checklist[turn]
-        if not o.audit or not audited(o.audit_seed, o.audit, task.id, turn, said(messages)):
-            return []
-        other_mode = "turn" if o.mode == "step_item" else "step_item"
-        rulings = await self._judge(other_mode, items, turn, messages, self.audit_bill)
-        other = [ruling.finding for ruling in rulings]
-        by_turn, by_steps = (other, found) if other_mode == "turn" else (found, other)
-        self.agreement.count(by_turn, by_steps)
-        if self._audits:
-            answers = {"turn_answers": [a for a, _ in by_turn], "step_answers": [a for a, _ in by_steps]}
-            record = {"task": task.id, "turn": turn, "items": [i.id for i in items], **answers}
-            self._keep(partial(self._audits.append, record))
-        return [
-            Audit(answer=r.finding[0], cost_tokens=r.bill.tokens, cost=self._price(r.bill)) for r in rulings
-        ]
-
-    def _verdict(self, item: Item, turn: int, ruling: Ruling, seconds: float) -> Verdict:
-        answer, reason = ruling.finding
-        bill = ruling.bill
+    def _verdict(
+        self,
+        item: Item,
+        turn: int,
+        answer: Answer,
+        reason: str,
+        *,
+        bill: ChatBill,
+        cached: bool,
+        step: int | None = None,
+        failed: str = "",
+    ) -> Verdict:
+        faults: Counter[str] = Counter()
+        for name, n in bill.faults.items():
+            faults[judge_reason(name)] += n
         return Verdict(
-            item_id=item.id, turn=turn, answer=answer, reason=reason, cost_tokens=bill.tokens, seconds=seconds,
-            cost=self._price(bill), cached=ruling.cached, step=ruling.step, failed=ruling.failed,
-            endpoint=bill.endpoint, requests=bill.requests, retries=bill.retries, faults=dict(bill.faults),
-        )  # fmt: skip
+            item_id=item.id,
+            turn=turn,
+            answer=answer,
+            reason=reason,
+            cost_tokens=bill.tokens,
+            cost=self._price(bill),
+            cached=cached,
+            step=step,
+            failed=failed,
+            endpoint=bill.server,
+            requests=bill.requests,
+            retries=bill.retries,
+            faults=dict(faults),
+        )
 
 
-Settled = tuple[list[Finding], Bill, bool]  # what was found, what it has cost, whether the cache knew it
-
-
-def _read_one(text: str, items: Sequence[Item]) -> list[Finding]:
-    return [read_single(text, items[0])]
-
-
-def _any_step(item: Item, turn: int, settled: Sequence[Settled]) -> Ruling:
-    """An item's steps as one ruling."""
-    bill = Bill()
-    for _, own, _ in settled:
-        bill.add(own)
-    found = [finding for [finding], _, _ in settled]
-    step = next((k for k, (answer, _) in enumerate(found) if answer is Answer.YES), None)
-    cached = bool(settled) and all(cached for _, _, cached in settled)
-    failed = "" if step is None else _why_unscored(found)
-    return Ruling(finding=_one_of(item, turn, found), bill=bill, cached=cached, step=step, failed=failed)
-
-
-def _one_of(item: Item, turn: int, found: Sequence[Finding]) -> Finding:
-    """Yes when any step is; without a step no."""
-    if not found:
-        return Answer.NO, ""
-    answer = item_answer(item, [Verdict(item_id=item.id, turn=turn, answer=a) for a, _ in found])
-    return answer, _why_unscored(found) if answer is Answer.UNSCORED else ""
-
-
-def _why_unscored(found: Sequence[Finding]) -> str:
-    return next((reason for answer, reason in found if answer is Answer.UNSCORED), "")
+def chat_options(params: JudgeParams, backoff_s: float) -> ChatOptions:
+    """`base_url` with weight 1, then `endpoints`; an address named twice keeps the weight given last."""
+    for url, weight in params.endpoints.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < 1e6:
+            raise ParamsError(f"judge.endpoints.{shown(url)} is {weight!r}, must be a weight above 0")
+    own = {params.base_url: 1.0} if params.base_url or not params.endpoints else {}
+    return ChatOptions(
+        model=params.model,
+        servers={**own, **params.endpoints},
+        key_env=params.key_env,
+        timeout_s=params.timeout_s,
+        attempts=params.attempts,
+        concurrency=params.concurrency,
+        backoff_s=backoff_s,
+        what="the judge",
+    )

@@ -45,21 +45,17 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from envace.chat.transcript import Exchange, exchanges
 from envace.chat.validate import validate_call
 from envace.errors import DataError
 from envace.judge.rule_check import RuleError, check_rule
-from envace.types import JSON, Answer, Item, Message, Task, ToolCall, Verdict
+from envace.types import JSON, Answer, Item, Message, Observation, Task, ToolCall, Verdict
 from envace.worlds import registry as worlds
 
-
-class _Missing:
-    """Stands for a value that was never shown; equal to nothing, sayable by no reply."""
-
-
-MISSING = _Missing()
+MISSING: JSON = object()
+"""Stands for a value that was never shown; equal to nothing, sayable by no reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,8 @@ class Scene:
 
     task: Task
     turn: int
-    messages: tuple[Message, ...]  # up to and including this turn
+    messages: tuple[Message, ...]
+    """Up to and including this turn."""
     exchanges: tuple[Exchange, ...]
 
     @property
@@ -102,11 +99,8 @@ def _called(rule: dict[str, JSON], scene: Scene) -> bool:
 
 def _only_calls(rule: dict[str, JSON], scene: Scene) -> bool:
     made = [e for e in scene.now if e.call.name in rule["tools"]]
-    made = [
-        e
-        for i, e in enumerate(made)
-        if not (_refused(e) and any(_same(e.call, x.call) for x in made[i + 1 :]))
-    ]
+    later = [[x.call for x in made[i + 1 :]] for i in range(len(made))]
+    made = [e for e, calls in zip(made, later) if not (_refused(e) and any(_same(e.call, c) for c in calls))]
     wanted = list(rule["calls"])
     for e in made:
         hit = next((w for w in wanted if _matches(w, e.call, scene)), None)
@@ -116,20 +110,15 @@ def _only_calls(rule: dict[str, JSON], scene: Scene) -> bool:
     if wanted or "after" not in rule:
         return not wanted
     first = _first(rule["after"], scene, scene.now)
-    return first is not None and all(e.asked > first.shown for e in made)
+    return first is not None and first.shown is not None and all(e.asked > first.shown for e in made)
 
 
 def _says(rule: dict[str, JSON], scene: Scene) -> bool:
-    reply = next(
-        (
-            m.content
-            for m in reversed(scene.messages)
-            if m.turn == scene.turn and m.role == "assistant" and not m.calls
-        ),
-        None,
-    )
-    if reply is None:
+    now = [m for m in scene.messages if m.turn == scene.turn]
+    replies = [m.content for m in now if m.role == "assistant" and not m.calls]
+    if not replies:
         return False
+    reply = replies[-1]
     if "about" in rule:
         reply = _part(reply, _value(rule["about"], scene), [_value(v, scene) for v in rule.get("among", [])])
     if "one_of" in rule:
@@ -155,20 +144,21 @@ def _grounded(rule: dict[str, JSON], scene: Scene) -> bool:
     shown = [e for e in scene.now if e.shown is not None]
     if not shown:
         return False
+    records = [r for r in scene.task.records if r.turn <= scene.turn]
+    known = [[r.result for r in records if _same(r.call, e.call)] for e in shown]
     if "world" not in rule:
-        return all(_equal_any(e.content, _known(e, scene)) for e in shown if _known(e, scene))
-    held = _replayed(rule["world"], scene)
+        return all(any(_equal(e.content, k) for k in ks) for e, ks in zip(shown, known) if ks)
     if "part" in rule:
-        shown = [e for e in shown if bool(_known(e, scene)) == (rule["part"] == "records")]
+        shown = [e for e, ks in zip(shown, known) if bool(ks) == (rule["part"] == "records")]
+    held = _replayed(rule["world"], scene)
     return all(held[e.shown] for e in shown)
 
 
-def _known(e: Exchange, scene: Scene) -> list[JSON]:
-    """The recorded results of a call that the turn may be held to."""
-    return [r.result for r in scene.task.records if r.turn <= scene.turn and _same(r.call, e.call)]
+class _Replayable(Protocol):
+    def call(self, call: ToolCall) -> Observation: ...
 
 
-def _replayed(kind: str, scene: Scene) -> dict[int, bool]:
+def _replayed(kind: str, scene: Scene) -> dict[int | None, bool]:
     """Message index of each response shown so far -> whether a world rebuilt from the records answers the same."""
     cls = worlds.world_class(kind)
     if not hasattr(cls, "from_records"):
@@ -180,8 +170,12 @@ def _replayed(kind: str, scene: Scene) -> dict[int, bool]:
     return {e.shown: _answers_so(world, e, scene) for e in scene.exchanges if e.shown is not None}
 
 
-def _answers_so(world: Any, e: Exchange, scene: Scene) -> bool:
-    if _forbidden(e.call, scene.task):
+def _answers_so(world: _Replayable, e: Exchange, scene: Scene) -> bool:
+    try:
+        forbidden = scene.task.tools and validate_call(e.call, scene.task.tools)[0] is not None
+    except DataError as error:
+        raise RuleError(str(error)) from None
+    if forbidden:
         return _refused(e)  # it never reaches a world, so it changes nothing
     truth = world.call(e.call).content
     if isinstance(truth, dict) and truth.get("error") in getattr(type(world), "MALFORMED", ()):
@@ -189,14 +183,7 @@ def _answers_so(world: Any, e: Exchange, scene: Scene) -> bool:
     return _equal(e.content, truth)
 
 
-def _forbidden(call: ToolCall, task: Task) -> bool:
-    try:
-        return bool(task.tools) and validate_call(call, task.tools)[0] is not None
-    except DataError as e:
-        raise RuleError(str(e)) from None
-
-
-def _value(value: JSON, scene: Scene) -> Any:
+def _value(value: JSON, scene: Scene) -> JSON:
     if not isinstance(value, dict):
         return value
     if "user" in value:
@@ -213,16 +200,13 @@ def _first(pattern: dict[str, JSON], scene: Scene, among: Sequence[Exchange]) ->
 
 
 def _matches(pattern: dict[str, JSON], call: ToolCall, scene: Scene) -> bool:
-    if (
-        call.name != pattern["tool"]
-        or not isinstance(call.arguments, dict)
-        or set(call.arguments) != set(pattern["args"])
-    ):
+    given, wanted = call.arguments, pattern["args"]
+    if call.name != pattern["tool"] or not isinstance(given, dict) or set(given) != set(wanted):
         return False
-    return all(_equal(call.arguments[k], _value(v, scene)) for k, v in pattern["args"].items())
+    return all(_equal(given[k], _value(v, scene)) for k, v in wanted.items())
 
 
-def _field(content: JSON, path: str) -> Any:
+def _field(content: JSON, path: str) -> JSON:
     for key in path.split("."):
         if not isinstance(content, dict) or key not in content:
             return MISSING
@@ -230,24 +214,20 @@ def _field(content: JSON, path: str) -> Any:
     return content
 
 
-def _fits(found: Any, test: JSON) -> bool:
+def _fits(found: JSON, test: JSON) -> bool:
     if not isinstance(test, dict):
         return _equal(found, test)
     if "present" in test:
-        return (found is not MISSING) == test["present"]
+        return (found is not MISSING) is test["present"]
     if "not" in test:
         return not _equal(found, test["not"])
-    return isinstance(found, (int, float)) and not isinstance(found, bool) and found > test["above"]
+    return isinstance(found, (int, float)) and not isinstance(found, bool) and bool(found > test["above"])
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: JSON, b: JSON) -> bool:
     if a is MISSING or b is MISSING:
         return False
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
-
-
-def _equal_any(a: Any, values: Sequence[Any]) -> bool:
-    return any(_equal(a, v) for v in values)
 
 
 def _same(a: ToolCall, b: ToolCall) -> bool:
@@ -258,7 +238,7 @@ def _refused(e: Exchange) -> bool:
     return isinstance(e.content, dict) and "error" in e.content
 
 
-def _word(value: Any) -> re.Pattern[str] | None:
+def _word(value: JSON) -> re.Pattern[str] | None:
     """A pattern for the value as a whole word; None when no reply can say it."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
@@ -266,12 +246,12 @@ def _word(value: Any) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.]){re.escape(text)}(?!\w|\.\d)", re.IGNORECASE) if text else None
 
 
-def _has(reply: str, value: Any) -> bool:
+def _has(reply: str, value: JSON) -> bool:
     word = _word(value)
     return word is not None and word.search(reply) is not None
 
 
-def _part(reply: str, about: Any, among: Sequence[Any]) -> str:
+def _part(reply: str, about: JSON, among: Sequence[JSON]) -> str:
     """From `about` to the next other value of `among`; empty when the reply does not name it."""
     word = _word(about)
     start = word.search(reply) if word else None
@@ -281,20 +261,12 @@ def _part(reply: str, about: Any, among: Sequence[Any]) -> str:
     return reply[start.start() : min((m.start() for m in others if m), default=len(reply))]
 
 
-def _every(rule: dict[str, JSON], scene: Scene) -> bool:
-    return all(_holds(r, scene) for r in rule["rules"])
-
-
-def _some(rule: dict[str, JSON], scene: Scene) -> bool:
-    return any(_holds(r, scene) for r in rule["rules"])
-
-
 KINDS: dict[str, Callable[[dict[str, JSON], Scene], bool]] = {
     "called": _called,
     "only_calls": _only_calls,
     "says": _says,
     "if_observed": _if_observed,
-    "all": _every,
-    "any": _some,
+    "all": lambda rule, scene: all(_holds(r, scene) for r in rule["rules"]),
+    "any": lambda rule, scene: any(_holds(r, scene) for r in rule["rules"]),
     "grounded": _grounded,
 }

@@ -7,14 +7,10 @@ cannot be used ends the episode as SOURCE_FAILED, with its address and the cause
 
 from __future__ import annotations
 
-import asyncio
-from weakref import WeakKeyDictionary
-
 from envace.chat.renderer import Renderer
 from envace.config import RolloutParams, SimulatorParams
 from envace.config.method import Method
 from envace.errors import ParamsError
-from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.endpoint import EndpointPolicy
 from envace.rollout.interfaces import Answered, CallContext
 from envace.rollout.prompts import PromptSet
@@ -34,7 +30,7 @@ class SimulatorSource(RehearsalSource):
             )
         longest = own.max_tokens or params.response_tokens
         params = replace(params, response_tokens=longest)
-        super().__init__(Shared(own), renderer, prompt_set, method, params, Source.SIMULATOR)
+        super().__init__(shared_policy(own), renderer, prompt_set, method, params, Source.SIMULATOR)
 
     async def answer(self, ctx: CallContext) -> Answered:
         own, longest = self.params.simulator, self.params.response_tokens
@@ -42,29 +38,17 @@ class SimulatorSource(RehearsalSource):
         return await super().answer(replace(ctx, sampling=sampling))
 
 
-class Shared:
-    """A policy whose connections all episodes of an event loop share, at most `concurrency` requests at once."""
-
-    def __init__(self, own: SimulatorParams):
-        self.own = own
-
-    async def generate(self, request: GenerationRequest) -> Completion:
-        policy, gate = _of_loop(self.own)
-        async with gate:
-            return await policy.generate(request)
-
-
-Connection = tuple[EndpointPolicy, asyncio.Semaphore]
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Connection]] = WeakKeyDictionary()
-
-
-def _of_loop(own: SimulatorParams) -> Connection:
-    """Kept for as long as the loop is: connections of one loop are of no use to another."""
-    known, key = _open.setdefault(asyncio.get_running_loop(), {}), repr(own)
-    if key not in known:
+def shared_policy(own: SimulatorParams) -> EndpointPolicy:
+    """One policy for all episodes of a process: they share its connections and its limit of requests in flight."""
+    key = repr(own)
+    if key not in _policies:
         endpoint = Endpoint(
             base_url=own.base_url, model=own.model, key_env=own.key_env, extra_body=own.extra_body
         )
-        policy = EndpointPolicy(endpoint, timeout_s=own.timeout_s, attempts=own.attempts)
-        known[key] = policy, asyncio.Semaphore(own.concurrency)
-    return known[key]
+        _policies[key] = EndpointPolicy(
+            endpoint, timeout_s=own.timeout_s, attempts=own.attempts, concurrency=own.concurrency
+        )
+    return _policies[key]
+
+
+_policies: dict[str, EndpointPolicy] = {}

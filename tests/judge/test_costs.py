@@ -1,12 +1,11 @@
 """What every verdict says of its own cost, and what a step's verdicts add up to."""
 
 import pytest
-from judge_kit import FINE, completion, dead_url, judge_turns, judged, options, params, says, serving
+from chat_server_kit import completion, dead_url, says, serving
+from judge_kit import FINE, judge_turns, judged, params
 
 from envace.config.method import Method
-from envace.judge.bill import SUMMED, Bill
 from envace.judge.counts import judge_metrics
-from envace.judge.options import host
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.track.names import sanitise
@@ -29,7 +28,7 @@ def says_then(*contents):
 
 def turn_of(answer, **changes):
     with serving(answer) as server:
-        judge, [verdicts] = judge_turns(options(server.url, **changes))
+        judge, [verdicts] = judge_turns(params(server.url, **changes))
     return judge, verdicts, server
 
 
@@ -43,7 +42,6 @@ def test_a_verdict_carries_who_answered_and_its_share_of_tokens_requests_and_pri
 
 
 def test_a_name_and_a_password_in_an_address_are_on_no_verdict():
-    assert host("http://user:s3cret@h:1/k3y/v1/chat/completions?key=k3y") == "h:1"
     with serving(says(FINE)) as server:
         address = server.url.replace("http://", "http://user:s3cret@") + "/v1"
         _, [verdicts] = judge_turns(params(address))
@@ -62,7 +60,7 @@ def test_faults_and_retries_that_led_to_an_answer_stay_on_the_verdict():
 
 def test_a_verdict_from_the_cache_costs_nothing_and_says_so(tmp_path):
     with serving(says_then(FINE)) as server:
-        o = options(server.url, cache=str(tmp_path), price_in=1.0)
+        o = params(server.url, cache=str(tmp_path), price_in=1.0)
         judge_turns(o)
         _, [verdicts] = judge_turns(o)
     assert all(v.cached and not (v.cost or v.cost_tokens or v.requests or v.endpoint) for v in verdicts)
@@ -72,30 +70,17 @@ def test_step_item_names_the_first_step_that_held_and_bills_each_item_for_its_ow
     def answer(text):
         return {"answer": "It was sent" in text and '"C0"' in text}
 
-    _, [verdicts], _ = judged(answer, mode="step_item", price_in=1.0)
+    _, verdicts, _ = judged(answer, mode="step_item", price_in=1.0)
     assert [(v.answer.value, v.step) for v in verdicts] == [("yes", 1), ("no", None)]
     assert [(v.requests, v.cost_tokens) for v in verdicts] == [(2, 220), (2, 220)]
     assert verdicts[0].cost == pytest.approx(200e-6)
 
 
 def test_an_audited_verdict_holds_what_the_other_way_said_and_cost():
-    _, [verdicts], _ = judged(lambda text: {"answer": True}, audit=1.0, price_in=1.0)
+    _, verdicts, _ = judged(lambda text: {"answer": True}, audit=1.0, price_in=1.0)
     assert [v.audit.answer.value for v in verdicts] == ["yes", "yes"]
     assert [(v.audit.cost_tokens, v.audit.cost) for v in verdicts] == [(220, pytest.approx(200e-6))] * 2
     assert from_json(Verdict, to_json(verdicts[0])) == verdicts[0]
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_the_shares_of_a_bill_add_up_to_it(parts):
-    bill = Bill(
-        requests=3, retries=2, tokens=101, tokens_in=90, tokens_out=11, seconds=0.7, answered=2, slowest=0.5
-    )
-    bill.faults["judge_timeout"] = 2
-    total = Bill()
-    for share in bill.split(parts):
-        total.add(share)
-    assert [getattr(total, n) for n in SUMMED] == pytest.approx([getattr(bill, n) for n in SUMMED])
-    assert (total.faults, total.slowest) == (bill.faults, bill.slowest)
 
 
 # --- counts ---------------------------------------------------------------------------------------------------
@@ -151,7 +136,7 @@ def test_the_step_metrics_of_training_hold_the_judges_counts():
 
 
 def test_a_judge_that_is_down_is_counted_by_its_attempts():
-    _, [lost] = judge_turns(options(dead_url(), attempts=2))
+    _, [lost] = judge_turns(params(dead_url(), attempts=2))
     found = judge_metrics(lost)
     assert (found["judge/unreachable"], found["judge/unscored_unreachable"]) == (2, 2)
     assert found["judge/requests"] == 2 and found["judge/tokens"] == 0

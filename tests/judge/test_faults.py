@@ -1,6 +1,5 @@
 """Public bugs of judges and servers that break the protocol: none of them becomes a score or leaks a key."""
 
-import asyncio
 import json
 import logging
 import socket
@@ -9,31 +8,13 @@ import sys
 import time
 
 import pytest
+from chat_server_kit import completion, raw_server, says, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_kit import (
-    FINE,
-    ITEMS,
-    MESSAGES,
-    TASK,
-    answers,
-    completion,
-    dead_url,
-    judge_once,
-    judge_turns,
-    options,
-    params,
-    raw_server,
-    says,
-    serving,
-)
+from judge_kit import FINE, ITEMS, answers, judge_once, judge_turns, params
 
-from envace.errors import EnvironmentUnready
 from envace.judge import turn_reward
-from envace.judge.bill import Bill
-from envace.judge.llm import LLMJudge
-from envace.judge.verdicts import JudgeFault, read_reply, read_single, reply_text
-from envace.judge.wire import retry_after
+from envace.judge.llm_answers import read_step, read_turn
 from envace.types import Answer, to_json
 
 CANARY = "canary-7b1f-never-to-be-seen"
@@ -67,12 +48,6 @@ def test_bug_19_a_judge_that_never_ends_its_reply_is_left_at_the_deadline():
         found = judge_once(params(url, timeout_s=0.3, attempts=1))
     assert {v.reason for v in found} == {"judge_timeout: 0.3 s"}
     assert time.monotonic() - began < 3
-
-
-def test_bug_19_a_judge_that_accepts_and_says_nothing_is_left_at_the_deadline():
-    with raw_server(lambda c: time.sleep(2)) as url:
-        found = judge_once(params(url, timeout_s=0.2, attempts=1))
-    assert {v.reason for v in found} == {"judge_timeout: 0.2 s"}
 
 
 def test_bug_20_the_word_false_is_no_and_a_missing_key_is_unscored():
@@ -113,13 +88,6 @@ def test_a_half_closed_connection_is_unreachable(sent):
     assert {v.reason.partition(":")[0] for v in found} == {"judge_unreachable"}
 
 
-def test_an_endless_reply_is_cut_off(monkeypatch):
-    monkeypatch.setattr("envace.judge.wire.LARGEST_REPLY", 100_000)
-    assert answers(lambda n: (200, "x" * 200_000, 0.0), attempts=1)[1][0] == (
-        "judge_malformed: an endless reply"
-    )
-
-
 def test_a_redirect_is_not_followed_and_the_key_goes_nowhere_else(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY_FOR_TEST", CANARY)
     with serving(says(FINE)) as other:
@@ -134,13 +102,13 @@ def test_a_proxy_of_the_environment_is_used_and_spared_hosts_are_not(monkeypatch
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         judge_once(params("http://judge.invalid:9"))
         judge_once(params(server.url))
-    assert [h["Host"] for h in proxy.headers] == ["judge.invalid:9"] and len(server.bodies) == 1
+    assert [h["host"] for h in proxy.headers] == ["judge.invalid:9"] and len(server.bodies) == 1
 
 
 def test_connections_nobody_closed_leave_no_word_behind():
     code = (
-        "import asyncio, sys; sys.path.insert(0, 'tests/judge'); import judge_kit as k\n"
-        "with k.serving(k.says(k.FINE)) as s:\n"
+        "import asyncio, sys; sys.path[:0] = ['tests', 'tests/judge']; import judge_kit as k, chat_server_kit as c\n"
+        "with c.serving(c.says(k.FINE)) as s:\n"
         "    j = k.LLMJudge(k.params(s.url))\n"
         "    loop = asyncio.new_event_loop()\n"
         "    for run in (asyncio.run, asyncio.run, loop.run_until_complete):\n"
@@ -148,35 +116,6 @@ def test_connections_nobody_closed_leave_no_word_behind():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_a_server_without_schemas_is_asked_plainly_once_and_from_then_on():
-    def answer(body: dict) -> tuple:
-        refused = "response_format" in body
-        return (400, "no such field", 0.0) if refused else (200, completion(FINE), 0.0)
-
-    with serving(lambda n: answer(server.bodies[n - 1])) as server:
-        judge, turns = judge_turns(params(server.url, concurrency=1), 3)
-    assert [v.answer.value for v in turns[2]] == ["yes", "no"]
-    assert ["response_format" in b for b in server.bodies] == [True, False, False, False]
-    assert judge.bill.requests == 4
-
-
-def test_a_request_too_long_for_the_server_is_refused_and_schemas_stay_in_use():
-    def answer(n):
-        return (400, "too long", 0.0) if n <= 2 else (200, completion(FINE), 0.0)
-
-    async def go(p):
-        judge = LLMJudge(p, backoff_s=0.01)
-        found = [await judge.judge_turn(TASK, 0, MESSAGES) for _ in range(2)]
-        await judge.aclose()
-        return found
-
-    with serving(answer) as server:
-        first, second = asyncio.run(go(params(server.url)))
-    assert {v.reason for v in first} == {"judge_refused: HTTP 400"}
-    assert [v.answer.value for v in second] == ["yes", "no"]
-    assert ["response_format" in b for b in server.bodies] == [True, False, True]
 
 
 def test_only_open_items_are_asked_again_and_answers_once_given_stay():
@@ -204,59 +143,20 @@ def test_the_key_is_in_no_verdict_file_log_or_record_of_the_judge(make, monkeypa
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("JUDGE_KEY_FOR_TEST", CANARY)
     with serving(lambda n: make()) as server:
-        o = options(
-            server.url, key_env="JUDGE_KEY_FOR_TEST", attempts=1, cache=str(tmp_path / "kept"), audit=1.0
+        key = {"key_env": "JUDGE_KEY_FOR_TEST"}
+        judge, turns = judge_turns(
+            params(server.url, **key, attempts=1, cache=str(tmp_path / "kept"), audit=1.0)
         )
-        judge, turns = judge_turns(o)
-    assert server.headers[0]["Authorization"] == f"Bearer {CANARY}"
+    assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
     files = b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
-    told = repr(turns) + json.dumps([to_json(v) for v in turns[0]]) + repr(vars(judge)) + repr(judge.options)
+    told = (
+        repr(turns)
+        + json.dumps([to_json(v) for v in turns[0]])
+        + repr(vars(judge))
+        + repr(judge.client.options)
+    )
     seen = capfd.readouterr()
     assert CANARY not in told + caplog.text + seen.out + seen.err and CANARY.encode() not in files
-
-
-@pytest.mark.parametrize("value", [f"{CANARY}\nX-More: 1", f"{CANARY}\x01", f"{CANARY}é"])
-def test_a_key_no_header_can_hold_is_refused_without_being_shown(value, monkeypatch):
-    monkeypatch.setenv("JUDGE_KEY_FOR_TEST", value)
-    with pytest.raises(EnvironmentUnready) as e:
-        LLMJudge(params(dead_url(), key_env="JUDGE_KEY_FOR_TEST"))
-    assert CANARY not in str(e.value)
-
-
-@pytest.mark.parametrize(
-    "value, seconds",
-    [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("nan", 0.0), ("inf", 120.0), ("1e9", 120.0), ("soon", 0.0)]
-    + [(None, 0.0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("Fri, 01 Jan 2999 00:00:00 GMT", 120.0)],
-)
-def test_retry_after_in_seconds_or_as_a_date_and_never_for_ever(value, seconds):
-    assert retry_after(value) == seconds
-
-
-@pytest.mark.parametrize(
-    "usage, tokens",
-    [
-        ({"total_tokens": 7}, 7),
-        ({"prompt_tokens": 5, "completion_tokens": 2}, 7),
-        ({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 9}, 9),
-        ({"total_tokens": -3}, 0),
-        ({"total_tokens": True}, 0),
-        ({"total_tokens": 10**30}, 0),
-        ({"total_tokens": "7"}, 0),
-        ([], 0),
-        (3, 0),
-    ],
-)
-def test_tokens_are_whole_numbers_a_server_could_mean(usage, tokens):
-    bill = Bill()
-    reply_text(completion("x", usage=usage).encode(), bill)
-    assert (bill.tokens, bill.unstated) == (tokens, int(tokens == 0))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=200))
-def test_no_bytes_of_a_server_do_more_than_raise_a_named_fault(content):
-    with pytest.raises(JudgeFault, match="^judge_(malformed|refused)"):
-        reply_text(content, Bill())
 
 
 VALUES = st.recursive(
@@ -276,7 +176,6 @@ def test_yes_and_no_come_from_booleans_and_their_four_words_alone(value):
         expected = Answer.YES if inner else Answer.NO
     elif isinstance(inner, str):
         expected = words.get(inner.strip().lower(), Answer.UNSCORED)
-    [(answer, reason)] = read_reply(json.dumps({"C0": value}), ITEMS[:1])
-    assert answer is expected and bool(reason) == (answer is Answer.UNSCORED)
+    assert read_turn(json.dumps({"C0": value}), ITEMS[:1]).get("C0", Answer.UNSCORED) is expected
     if isinstance(value, dict):
-        assert read_single(json.dumps(value), ITEMS[0])[0] is expected
+        assert read_step(json.dumps(value), ITEMS[:1]).get("C0", Answer.UNSCORED) is expected

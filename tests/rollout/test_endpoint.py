@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import httpx
 import pytest
@@ -91,11 +90,10 @@ def test_a_busy_server_is_asked_again():
 @pytest.mark.parametrize(
     ("answer", "tries", "words"),
     [
-        (httpx.ConnectError("refused"), 4, "refused"),
-        (httpx.Response(500, text="boom"), 4, "status 500: boom"),
+        (httpx.ConnectError("refused"), 4, "unreachable: ConnectError"),
+        (httpx.Response(500, text="boom"), 4, "HTTP 500: boom"),
         (httpx.Response(404, text="no model m"), 1, "no model m"),
-        (httpx.Response(200, text="<html>"), 1, "not JSON"),
-        (httpx.Response(200, json={}), 1, "not answer with a chat completion"),
+        (httpx.Response(200, text="<html>"), 4, "not a chat completion"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_named(answer, tries, words):
@@ -118,18 +116,6 @@ def test_a_bare_host_gets_the_usual_path():
 def test_an_episode_over_an_endpoint():
     e = play(policy(reply(content=call("get")), reply(content="ok"), reply(content="bye")), source=World())
     assert (e.stop, e.reward) == (StopReason.DONE, 1.0)
-
-
-def test_an_answer_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr("envace.rollout.endpoint.LARGEST", 1000)
-    with pytest.raises(EnvironmentUnready, match="an answer without end"):
-        generate(policy(reply(content="x" * 2000)))
-
-
-def test_a_server_that_asks_for_a_pause_gets_it():
-    made = policy(httpx.Response(429, headers={"Retry-After": "0.3"}), reply(content="ok"))
-    began = time.monotonic()
-    assert generate(made).text == "ok" and time.monotonic() - began >= 0.3
 
 
 def test_what_an_endpoint_wants_sent_is_sent():

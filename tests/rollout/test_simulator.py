@@ -1,12 +1,11 @@
 """A simulator behind an endpoint plays the world: the identical prompt, named failures, nothing trained on."""
 
 import asyncio
-import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 
 import pytest
+from chat_server_kit import completion, raw_server, serving
 from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, rows_of, two_roles
 
 from envace.chat.contract import render_result
@@ -20,54 +19,19 @@ ACTS = [call("get") + call("get", "#b"), "it is new", "bye"]
 SETTINGS = {"model": "sim", "attempts": 2, "timeout_s": 5}
 
 
-class Server:
-    """Answers every request by `answer(body) -> (status, headers, text, seconds to wait)`; keeps what it was sent."""
-
-    def __init__(self, answer):
-        self.bodies, self.keys, self.connections, self.busy, self.most = [], [], set(), 0, 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                outer.busy += 1
-                outer.most = max(outer.most, outer.busy)
-                outer.connections.add(self.client_address)
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.bodies.append(body)
-                outer.keys.append(self.headers.get("Authorization"))
-                status, headers, text, wait = answer(body)
-                time.sleep(wait)
-                message = {"role": "assistant", "content": text}
-                data = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
-                outer.busy -= 1
-                self.send_response(status)
-                for name, value in {"Content-Length": len(data), **headers}.items():
-                    self.send_header(name, str(value))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-
-
 @pytest.fixture
 def serve():
-    servers = []
+    """Starts a server that answers by (status, headers, text, seconds to wait), or by a function of no argument."""
+    with ExitStack() as running:
 
-    def made(answer):
-        servers.append(Server(answer if callable(answer) else lambda body: answer))
-        return servers[-1]
+        def made(answer):
+            def reply(n):
+                status, headers, text, wait = answer() if callable(answer) else answer
+                return status, completion(text, finish_reason="stop"), wait, headers
 
-    yield made
-    for server in servers:
-        server.http.shutdown()
-        server.http.server_close()
+            return running.enter_context(serving(reply))
+
+        yield made
 
 
 GOOD = (200, {}, render_result({"state": "new"}), 0)
@@ -127,7 +91,7 @@ def test_sampling_and_key_are_the_simulators_own(serve, monkeypatch):
     body = server.bodies[0]
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["model"]) == (0.3, 0.9, 900, "sim")
     assert body["chat_template_kwargs"] == {"enable_thinking": True} and "tools" not in body
-    assert set(server.keys) == {"Bearer s3cret"} and "s3cret" not in str(e)
+    assert {h["authorization"] for h in server.headers} == {"Bearer s3cret"} and "s3cret" not in str(e)
     assert {g.sampling.temperature for g in e.generations} == {1.0}
 
 
@@ -139,7 +103,7 @@ def test_without_a_length_of_its_own_it_has_the_policys(serve):
 
 def test_thoughts_are_no_response_and_a_broken_contract_is_an_error_with_a_name(serve):
     texts = iter(["<think>\nhm\n</think>\n" + render_result({"n": 1}), "shipped"])
-    e = play(parsed(serve(lambda body: (200, {}, next(texts), 0)).url), [call("get"), call("get"), "a", "b"])
+    e = play(parsed(serve(lambda: (200, {}, next(texts), 0)).url), [call("get"), call("get"), "a", "b"])
     assert e.observations[0].content == {"n": 1} and e.observations[0].failure is None
     assert (e.observations[1].error, e.observations[1].failure) == (True, FailureReason.NO_RESULT_TAG)
     assert e.stop is StopReason.DONE and e.counters["failure/no_result_tag"] == 1
@@ -148,15 +112,15 @@ def test_thoughts_are_no_response_and_a_broken_contract_is_an_error_with_a_name(
 def test_a_busy_server_is_asked_again_when_it_says(serve):
     answers = iter([(503, {"Retry-After": "0.2"}, "", 0), GOOD])
     began = time.monotonic()
-    e = play(parsed(serve(lambda body: next(answers)).url), [call("get"), "a", "b"])
+    e = play(parsed(serve(lambda: next(answers)).url), [call("get"), "a", "b"])
     assert e.stop is StopReason.DONE and time.monotonic() - began > 0.2
 
 
 @pytest.mark.parametrize(
     ("answer", "settings", "words"),
     [
-        ((500, {}, "", 0), {}, "status 500"),
-        ((404, {}, "", 0), {}, "status 404"),
+        ((500, {}, "", 0), {}, "HTTP 500"),
+        ((404, {}, "", 0), {}, "HTTP 404"),
         ((200, {}, "", 3), {"timeout_s": 0.2}, "chat/completions does not serve 'sim'"),
         (GOOD, {"key_env": "NO_SUCH_KEY"}, "set the environment variable NO_SUCH_KEY"),
     ],
@@ -180,21 +144,15 @@ def test_a_dead_simulator_is_no_failure_of_the_policy():
 def test_a_server_that_drips_is_left_at_the_deadline():
     """Each byte comes in time, the answer never does."""
 
-    async def main():
-        async def drip(reader, writer):
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-            while True:
-                writer.write(b" ")
-                await asyncio.sleep(0.05)
+    def drip(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.05)
 
-        server = await asyncio.start_server(drip, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        e = await episode(parsed(url, attempts=1, timeout_s=0.4), two_roles(ACTS))
-        server.close()
-        return e
-
-    e = asyncio.run(main())
-    assert e.stop is StopReason.SOURCE_FAILED and "no answer within 0.4 s" in e.stop_detail
+    with raw_server(drip) as url:
+        e = play(parsed(url, attempts=1, timeout_s=0.4))
+    assert e.stop is StopReason.SOURCE_FAILED and "timeout: 0.4 s" in e.stop_detail
 
 
 def test_episodes_share_connections_and_the_cap_on_requests(serve):
@@ -205,7 +163,7 @@ def test_episodes_share_connections_and_the_cap_on_requests(serve):
         return await asyncio.gather(*(episode(params, two_roles(ACTS), name=f"e-{k}") for k in range(8)))
 
     assert {e.stop for e in asyncio.run(many())} == {StopReason.DONE}
-    assert len(server.bodies) == 16 and server.most <= 3 and len(server.connections) <= 3
+    assert len(server.bodies) == 16 and server.most_in_flight <= 3 and len(server.connections) <= 3
     assert play(params).stop is StopReason.DONE  # another event loop, other connections
 
 

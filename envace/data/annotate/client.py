@@ -31,7 +31,8 @@ from envace.data.annotate.wire import (
     retry_after,
 )
 from envace.errors import EnvironmentUnready
-from envace.judge.llm import LONGEST_PAUSE_S, RETRIED_STATUS
+from envace.io.chat_reply import RETRIED_STATUS
+from envace.io.chat_servers import LONGEST_PAUSE_S
 
 REFUSALS = {400, 415, 422, 501}  # what servers answer to a field or value they do not take
 NO_ACCESS = {

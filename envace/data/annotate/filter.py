@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from envace.data.annotate.wire import strict_json
-from envace.judge.llm import WORDS
+from envace.judge.llm_answers import WORDS
 from envace.types import JSON, Answer
 
 LONGEST_REASON = 500  # characters

@@ -19,7 +19,7 @@ from envace.data.annotate.dialogue import Sample, lines
 from envace.data.annotate.schemas import LABEL, VERDICT
 from envace.data.annotate.wire import Question
 from envace.errors import DataError
-from envace.judge.llm import fenced
+from envace.judge.llm_requests import fenced
 
 NAMES = ("filter", "label", "repair")
 FORM = 1  # of what surrounds the instructions; a change asks everything anew

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from envace.data import jsontext
-from envace.judge import wire
+from envace.io import chat_reply
 from envace.types import JSON
 
-retry_after = partial(wire.retry_after, longest_s=900.0)  # a batch has more patience than a judge
+retry_after = partial(chat_reply.retry_after, longest_s=900.0)  # a batch has more patience than a judge
 
 
 class CallFault(Exception):

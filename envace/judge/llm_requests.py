@@ -1,7 +1,7 @@
 """What a judge's model is asked: requests in the two modes.
 
-Flows in: the transcript, a turn and its items. Flows out: requests of an OpenAI-compatible server as bytes.
-Invariant: no text of a dialogue can close the tag it stands in, and every request is ASCII JSON.
+Flows in: the transcript, a turn and its items. Flows out: the body of a chat completion's request.
+Invariant: no text of a dialogue can close the tag it stands in.
 
 turn       all open items in one request, the transcript first, so that servers reuse the long prefix when an item
            has to be asked again, or when the next turn's transcript begins with this one
@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from envace.judge.options import Options
+from envace.config import JudgeParams
 from envace.types import JSON, Item, Message
 
 RULES = """You check what an assistant did in one turn of a dialogue with tools, item by item.
@@ -40,34 +40,26 @@ STEP_PARTS = ("part", "speaks_for", "speaks_against", "weighed")
 PROMPT_VERSION = hashlib.sha256(f"{RULES}\0{STEP_RULES}".encode()).hexdigest()[:16]
 
 
-def chat_body(
-    options: Options,
-    items: Sequence[Item],
-    turn: int,
-    messages: Sequence[Message],
-    *,
-    structured: bool = True,
-) -> bytes:
+def turn_request(
+    params: JudgeParams, items: Sequence[Item], turn: int, messages: Sequence[Message]
+) -> dict[str, JSON]:
     """The request for all `items` of a turn: rules, transcript, then items."""
     asked = "\n".join(fenced(_item(item)) for item in items)
     user = f'<transcript>\n{transcript(messages)}\n</transcript>\n\n<items turn="{turn}">\n{asked}\n</items>'
-    return _body(options, RULES, user, _turn_schema(items) if structured else None)
+    answer = _closed({"why": {"type": "string"}, "answer": {"type": "boolean"}})
+    return _request(params, RULES, user, _closed({item.id: answer for item in items}))
 
 
-def step_body(
-    options: Options,
-    item: Item,
-    before: Sequence[Message],
-    now: Sequence[Message],
-    *,
-    structured: bool = True,
-) -> bytes:
+def step_request(
+    params: JudgeParams, item: Item, before: Sequence[Message], now: Sequence[Message]
+) -> dict[str, JSON]:
     """The request for one item and one step: rules, item, then transcript."""
     user = (
         f"<item>\n{fenced(_item(item))}\n</item>\n\n<before>\n{transcript(before)}\n</before>\n\n"
         f"<now>\n{transcript(now)}\n</now>"
     )
-    return _body(options, STEP_RULES, user, _step_schema() if structured else None)
+    schema = _closed({**{part: {"type": "string"} for part in STEP_PARTS}, "answer": {"type": "boolean"}})
+    return _request(params, STEP_RULES, user, schema)
 
 
 def steps_of(turn: int, messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
@@ -94,18 +86,16 @@ def fenced(data: JSON) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate is not text
 
 
-def _body(options: Options, rules: str, user: str, schema: dict[str, JSON] | None) -> bytes:
-    body: dict[str, JSON] = {
-        "model": options.model,
+def _request(params: JudgeParams, rules: str, user: str, schema: dict[str, JSON]) -> dict[str, JSON]:
+    named = {"name": "verdicts", "strict": True, "schema": schema}
+    return {
+        "model": params.model,
         "messages": [{"role": "system", "content": rules}, {"role": "user", "content": user}],
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "max_tokens": options.max_tokens,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "max_tokens": params.max_tokens,
+        "response_format": {"type": "json_schema", "json_schema": named},
     }
-    if schema:
-        named = {"name": "verdicts", "strict": True, "schema": schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
-    return json.dumps(body).encode("ascii")
 
 
 def _message(m: Message) -> dict[str, JSON]:
@@ -131,15 +121,6 @@ def _item(item: Item) -> dict[str, JSON]:
         "evidence": list(item.evidence),
     }
     return {k: v for k, v in parts.items() if v != []}
-
-
-def _turn_schema(items: Sequence[Item]) -> dict[str, JSON]:
-    one = _closed({"why": {"type": "string"}, "answer": {"type": "boolean"}})
-    return _closed({item.id: one for item in items})
-
-
-def _step_schema() -> dict[str, JSON]:
-    return _closed({**{part: {"type": "string"} for part in STEP_PARTS}, "answer": {"type": "boolean"}})
 
 
 def _closed(properties: dict[str, JSON]) -> dict[str, JSON]:
