@@ -10,11 +10,14 @@ Suffixes used on names across the project: `_P` prompts, `_G` group members, `_R
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
+from dataclasses import replace as replace  # a copy of a record with some fields changed
 from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pydantic import TypeAdapter
 
 JSON = Any  # a value json.loads can return
 
@@ -84,7 +87,8 @@ class ToolCall:
     """One call ACT asks for: `ToolCall(name="get_order", arguments={"order_id": "#kite"})`."""
 
     name: str
-    arguments: JSON  # an object; under `grammar: published` whatever was written but null
+    arguments: JSON
+    """An object; under `grammar: published` whatever was written but null."""
 
     @property
     def named(self) -> dict[str, JSON]:
@@ -100,38 +104,51 @@ class Observation:
     an error: `Observation(content={"error": "order not found"}, source=..., error=True)`.
     """
 
-    content: JSON  # object or list; rendered with json.dumps into the tool message
+    content: JSON
+    """Object or list; rendered with json.dumps into the tool message."""
     source: Source
-    error: bool = False  # the world (or the validator) refused the call
-    failure: FailureReason | None = None  # something broke while getting the response
+    error: bool = False
+    """The world (or the validator) refused the call."""
+    failure: FailureReason | None = None
+    """Something broke while getting the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One chat message. Tool messages answer the calls of the message before them, in order."""
 
-    role: str  # system | user | assistant | tool
-    content: str  # visible text; for tool messages the JSON text of the response
-    thinking: str = ""  # assistant only: text inside <think>...</think>
-    calls: tuple[ToolCall, ...] = ()  # assistant only
-    name: str = ""  # tool only: the tool that answered
-    turn: int = 0  # index of the user turn it belongs to
+    role: str
+    """`system`, `user`, `assistant` or `tool`."""
+    content: str
+    """Visible text; for tool messages the JSON text of the response."""
+    thinking: str = ""
+    """Assistant only: text inside <think>...</think>."""
+    calls: tuple[ToolCall, ...] = ()
+    """Assistant only."""
+    name: str = ""
+    """Tool only: the tool that answered."""
+    turn: int = 0
+    """Index of the user turn it belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One checklist question of a turn (CM2 schema; `rule` is what a judge without an LLM evaluates)."""
 
-    id: str  # "C0"
+    id: str
+    """`C0`."""
     question: str
     pass_condition: str
-    focus_on: str  # assistant.tool_calls | assistant.content.thinking | assistant.content.user_visible_reply | tool.content
-    weight: float  # weights of a turn sum to 1
+    focus_on: str
+    """`assistant.tool_calls`, `assistant.content.thinking`, `assistant.content.user_visible_reply` or `tool.content`."""
+    weight: float
+    """Weights of a turn sum to 1."""
     required_for_next_turn: bool = False
     failure_examples: tuple[str, ...] = ()
     dependence: tuple[str, ...] = ()
     evidence: tuple[JSON, ...] = ()
-    rule: dict[str, JSON] | None = None  # see envace/judge/rules.py
+    rule: dict[str, JSON] | None = None
+    """See envace/judge/rules.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,23 +165,24 @@ class Task:
     """One prompt: everything an episode needs except who plays it."""
 
     id: str
-    prefix: tuple[Message, ...]  # optional system message, then the first user message
-    user_turns: tuple[str, ...] = ()  # scripted later user messages, in order
-    tools: tuple[dict[str, JSON], ...]  # OpenAI function schemas
-    checklist: tuple[tuple[Item, ...], ...]  # one tuple of items per user turn
+    prefix: tuple[Message, ...]
+    """Optional system message, then the first user message."""
+    user_turns: tuple[str, ...] = ()
+    """Scripted later user messages, in order."""
+    tools: tuple[dict[str, JSON], ...]
+    """OpenAI function schemas."""
+    checklist: tuple[tuple[Item, ...], ...]
+    """One tuple of items per user turn."""
     records: tuple[Record, ...] = ()
-    source: str  # desk | cm2 | ...
+    source: str
+    """`desk`, `cm2`, ..."""
     tags: tuple[str, ...] = ()
-    world: dict[str, JSON] | None = (
-        None  # what an executable environment needs to rebuild itself; never shown to a model
-    )
-    reference: tuple[
-        Message, ...
-    ] = ()  # the whole reference dialogue, prefix included; never shown to a model
-
-    lent: tuple[
-        Record, ...
-    ] = ()  # of another task, shown to REHEARSE under few_shot other_sample; never staged
+    world: dict[str, JSON] | None = None
+    """What an executable environment needs to rebuild itself; never shown to a model."""
+    reference: tuple[Message, ...] = ()
+    """The whole reference dialogue, prefix included; never shown to a model."""
+    lent: tuple[Record, ...] = ()
+    """Of another task, shown to REHEARSE under `few_shot: other_sample`; never staged."""
 
     @property
     def n_turns(self) -> int:
@@ -173,7 +191,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    temperature: float = 1.0  # 0 is greedy
+    temperature: float = 1.0
+    """0 is greedy."""
     top_p: float = 1.0
     top_k: int = -1
     max_tokens: int = 512
@@ -186,22 +205,26 @@ class Generation:
 
     role: Role
     turn: int
-    step: int  # index of the ACT generation it is or belongs to
-    call_index: int = 0  # REHEARSE: which of the parallel calls
+    step: int
+    """Index of the ACT generation it is or belongs to."""
+    call_index: int = 0
+    """REHEARSE: which of the parallel calls."""
     prompt_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]  # includes the end-of-turn token when the model wrote it
-    logprobs: tuple[float, ...]  # [len(output_ids)] of the distribution sampled from; empty when unknown
-    text: str  # decoded output without the end-of-turn token
+    output_ids: tuple[int, ...]
+    """Includes the end-of-turn token when the model wrote it."""
+    logprobs: tuple[float, ...]
+    """[len(output_ids)] of the distribution sampled from; empty when unknown."""
+    text: str
+    """Decoded output without the end-of-turn token."""
     sampling: Sampling
     finish: FinishReason
-    weight_version: int | None = None  # optimizer steps behind the weights that wrote it
+    weight_version: int | None = None
+    """Optimizer steps behind the weights that wrote it."""
     failure: FailureReason | None = None
-    agreement: float | None = (
-        None  # with the true response, 0 to 1; REHEARSE, where a true source was asked as well
-    )
-    seconds: float | None = field(
-        default=None, compare=False
-    )  # wall clock, waiting for a server included; no part of what was said
+    agreement: float | None = None
+    """With the true response, 0 to 1; REHEARSE, where a true source was asked as well."""
+    seconds: float | None = field(default=None, compare=False)
+    """Wall clock, waiting for a server included; no part of what was said."""
 
 
 class Answer(StrEnum):
@@ -229,43 +252,59 @@ class Verdict:
     item_id: str
     turn: int
     answer: Answer
-    reason: str = ""  # for unscored: rule_missing | judge_timeout | judge_unreachable | judge_malformed | ...
+    reason: str = ""
+    """When unscored: rule_missing, judge_timeout, judge_unreachable, judge_malformed, ..."""
     cost_tokens: int = 0
     seconds: float = 0.0
-    cost: float = 0.0  # of those tokens, at judge.price_in and judge.price_out
-    cached: bool = False  # kept from an earlier question; nobody was asked
-    step: int | None = None  # judge_mode step_item: the first step of the turn, from 0, for which it held
-    failed: str = ""  # judge_mode step_item: why the question about another step failed, of an item that held
-    endpoint: str = ""  # host and port of who answered
+    cost: float = 0.0
+    """Of those tokens, at judge.price_in and judge.price_out."""
+    cached: bool = False
+    """Kept from an earlier question; nobody was asked."""
+    step: int | None = None
+    """Under `judge_mode: step_item`, the first step of the turn, from 0, for which it held."""
+    failed: str = ""
+    """Under `judge_mode: step_item`, why the question about another step failed, of an item that held."""
+    endpoint: str = ""
+    """Host and port of who answered."""
     requests: int = 0
-    retries: int = 0  # of the requests, those after a question's first
-    faults: dict[str, int] = field(default_factory=dict)  # attempts without a usable answer, by reason
-    audit: Audit | None = None  # judge.audit: of a turn in the sample
+    retries: int = 0
+    """Of the requests, those after a question's first."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """Attempts without a usable answer, by reason."""
+    audit: Audit | None = None
+    """Of a turn in the sample of `judge.audit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """One rollout from task to stop."""
 
-    id: str  # given when dispatched
+    id: str
+    """Given when dispatched."""
     task_id: str
-    group_id: str  # all episodes of one prompt in one batch
+    group_id: str
+    """All episodes of one prompt in one batch."""
     attempt: int = 0
     seed: int
-    prompt_set: str  # hash
-    generations: tuple[Generation, ...]  # in order
+    prompt_set: str
+    """Its hash."""
+    generations: tuple[Generation, ...]
     messages: tuple[Message, ...]
-    observations: tuple[Observation, ...] = ()  # one per tool message, in order
+    observations: tuple[Observation, ...] = ()
+    """One per tool message, in order."""
     verdicts: tuple[Verdict, ...] = ()
-    turn_rewards: tuple[float, ...] = ()  # of the turns that were judged
-    reward: float | None  # None = unscored, unless the method gives such an episode a number
-    unscored_reason: str | None = None  # what could not be had of a judge, the policy or a source
+    turn_rewards: tuple[float, ...] = ()
+    """Of the turns that were judged."""
+    reward: float | None
+    """None = unscored, unless the method gives such an episode a number."""
+    unscored_reason: str | None = None
+    """What could not be had of a judge, the policy or a source."""
     stop: StopReason
     stop_detail: str = ""
-    counters: dict[str, int] = field(
-        default_factory=dict
-    )  # act, rehearse, calls, errors, failure/<reason>, ...
-    real_calls: tuple[ToolCall, ...] = ()  # the ledger: calls a true source answered, anchored ones too
+    counters: dict[str, int] = field(default_factory=dict)
+    """`act`, `rehearse`, `calls`, `errors`, `failure/<reason>`, ..."""
+    real_calls: tuple[ToolCall, ...] = ()
+    """The ledger: calls a true source answered, anchored ones too."""
     seconds: float = 0.0
 
     @property
@@ -278,12 +317,16 @@ class Episode:
 class PolicyRef:
     """Where a policy's weights are, and which they are. Stands as card.json beside exported weights."""
 
-    kind: str  # tiny | hub | local | trained | endpoint
-    uri: str  # folder relative to the project, or hub id
+    kind: str
+    """`tiny`, `hub`, `local`, `trained` or `endpoint`."""
+    uri: str
+    """Folder relative to the project, or hub id."""
     revision: str = ""
-    hash: str = ""  # sha256 over the weight files
+    hash: str = ""
+    """Sha256 over the weight files."""
     step: int = 0
-    name: str = ""  # start, envace-1, ...
+    name: str = ""
+    """`start`, `envace-1`, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,9 +338,8 @@ class Endpoint:
     key_env: str = ""
     context: int = 32768
     sampling: Sampling = Sampling()
-    extra_body: dict[str, JSON] = field(
-        default_factory=dict
-    )  # {"chat_template_kwargs": {...}}, sent with every request
+    extra_body: dict[str, JSON] = field(default_factory=dict)
+    """Sent with every request: `{"chat_template_kwargs": {...}}`."""
 
 
 class SampleStatus(StrEnum):
@@ -316,7 +358,8 @@ class SampleRecord:
     seed: int
     status: SampleStatus
     reward: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)  # e.g. {"success": 1.0, "steps": 4}
+    metrics: dict[str, float] = field(default_factory=dict)
+    """`{"success": 1.0, "steps": 4}`"""
     stop: str = ""
     error: str = ""
     episode_id: str = ""
@@ -329,8 +372,10 @@ class ScoreRecord:
     benchmark: str
     subset: str
     metric: str
-    score: float | None  # None when the completeness gate refused a headline
-    low: float | None = None  # 95 % interval, bootstrap clustered by task
+    score: float | None
+    """None when the completeness gate refused a headline."""
+    low: float | None = None
+    """95 % interval, bootstrap clustered by task."""
     high: float | None = None
     n_tasks: int
     n_trials: int
@@ -339,13 +384,16 @@ class ScoreRecord:
     n_infra_failure: int = 0
     n_missing: int = 0
     scale: str = "0-1"
-    source: str = "strict"  # upstream | strict | derived
-    floors: dict[str, float] = field(default_factory=dict)  # {"do_nothing": 0.0, "random": 0.02}
+    source: str = "strict"
+    """`upstream`, `strict` or `derived`."""
+    floors: dict[str, float] = field(default_factory=dict)
+    """`{"do_nothing": 0.0, "random": 0.02}`"""
     harness: str = ""
     data_hash: str = ""
     policy: str = ""
     policy_hash: str = ""
-    variant: str = "plain"  # plain | rehearse-parallel-2 | ...
+    variant: str = "plain"
+    """`plain`, `rehearse-parallel-2`, ..."""
     seed: int = 0
     skipped: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
@@ -358,7 +406,8 @@ class Attempt:
     index: int
     episode: Episode
     feedback: dict[str, JSON]
-    feedback_ok: bool  # False: malformed twice, `feedback` is the deterministic digest
+    feedback_ok: bool
+    """False: malformed twice, `feedback` is the deterministic digest."""
     tokens: int
 
 
@@ -369,30 +418,30 @@ class Memory:
     text: str
     n_attempts: int
     tokens: int
-    fallback: bool = False  # the deterministic digest stood in for a malformed condensation
-    cost_tokens: int = 0  # read and written to condense it
+    fallback: bool = False
+    """The deterministic digest stood in for a malformed condensation."""
+    cost_tokens: int = 0
+    """Read and written to condense it."""
 
 
 T = TypeVar("T")
+_adapters: dict[type, TypeAdapter[Any]] = {}
 
 
-@cache
-def _adapter(cls: type) -> Any:
-    from pydantic import TypeAdapter  # imported late: params.py must not pay for it
+def _adapter(cls: type[T]) -> TypeAdapter[T]:
+    if cls not in _adapters:
+        from pydantic import TypeAdapter  # late: who only reads parameters must not pay for it
 
-    return TypeAdapter(cls)
+        _adapters[cls] = TypeAdapter(cls)
+    return _adapters[cls]
 
 
-def to_json(record: Any) -> dict[str, JSON]:
+def to_json(record: DataclassInstance) -> dict[str, JSON]:
     """A record as plain JSON data (enums become their values, tuples lists)."""
-    return _adapter(type(record)).dump_python(record, mode="json")
+    data: dict[str, JSON] = _adapter(type(record)).dump_python(record, mode="json")
+    return data
 
 
-def from_json(cls: type[T], data: Any) -> T:
+def from_json(cls: type[T], data: JSON) -> T:
     """The inverse of `to_json`; raises pydantic.ValidationError naming the field that does not fit."""
     return _adapter(cls).validate_python(data)
-
-
-def replace(record: T, **changes: Any) -> T:
-    """A copy of a record with some fields changed."""
-    return dataclasses.replace(record, **changes)

@@ -55,24 +55,32 @@ class Fit:
 class Shape:
     """What the probes found, one `Fit` a kind of step."""
 
-    tool: Fit  # tool results, no thought in the row so far
-    tool_thought: Fit  # tool results, after a thought
-    user: Fit  # a later user turn, no thought in the row so far
+    tool: Fit
+    """Tool results, no thought in the row so far."""
+    tool_thought: Fit
+    """Tool results, after a thought."""
+    user: Fit
+    """A later user turn, no thought in the row so far."""
     user_thought: Fit
-    ends: int  # end tokens up to and with the assistant message that `suffix` builds on
-    control_ids: frozenset[int]  # ids that no text of a message can become
+    ends: int
+    """End tokens up to and with the assistant message that `suffix` builds on."""
+    control_ids: frozenset[int]
+    """Ids that no text of a message can become."""
 
     def fit(self, kind: str, thought: bool) -> Fit:
         """kind: tool | user."""
-        return getattr(self, f"{kind}_thought" if thought else kind)
+        fits = {"tool": (self.tool, self.tool_thought), "user": (self.user, self.user_thought)}
+        return fits[kind][thought]
 
 
 def described(shape: Shape, old_thoughts: str) -> str:
     """What an episode's prompts will do, in one line for a log; `old_thoughts` is the method's switch."""
     steps = {
-        "tool results": shape.tool, "tool results after a thought": shape.tool_thought,
-        "a user turn": shape.user, "a user turn after a thought": shape.user_thought,
-    }  # fmt: skip
+        "tool results": shape.tool,
+        "tool results after a thought": shape.tool_thought,
+        "a user turn": shape.user,
+        "a user turn after a thought": shape.user_thought,
+    }
     found: dict[str, list[str]] = {}
     for step, fit in steps.items():
         found.setdefault(f"new row ({fit.reason})" if fit.reason else "appends", []).append(step)
@@ -82,7 +90,7 @@ def described(shape: Shape, old_thoughts: str) -> str:
 
 
 _ASK = Message(role="user", content="a")
-_found: WeakKeyDictionary[object, dict[object, Shape]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Renderer, dict[tuple[str, bool | None], Shape]] = WeakKeyDictionary()
 
 
 def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
@@ -122,7 +130,8 @@ def _detect(renderer: Renderer) -> Shape:
         fits = _fits(renderer, ends)
     except (TemplateError, TypeError):
         fits = [Fit(Restart.UNPROBED)] * 4
-    return Shape(*fits, ends, _control_ids(renderer))
+    tool, tool_thought, user, user_thought = fits
+    return Shape(tool, tool_thought, user, user_thought, ends, _control_ids(renderer))
 
 
 def _fits(renderer: Renderer, ends: int) -> list[Fit]:

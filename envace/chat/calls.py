@@ -34,7 +34,9 @@ class ParsedReply:
     detail: str = ""
 
 
-class _Broken(Exception):
+class Malformed(Exception):
+    """Text that breaks the grammar: the failure's name and a short sentence."""
+
     def __init__(self, failure: FailureReason, detail: str):
         super().__init__(detail)
         self.failure, self.detail = failure, detail
@@ -53,7 +55,7 @@ def parse_assistant(text: str, *, thought_calls: Literal["ignore", "execute"] = 
         else:
             thinking, visible = split_parts(text)
             calls, visible = _scan(visible)
-    except _Broken as e:
+    except Malformed as e:
         return ParsedReply(*split_thinking(text), (), e.failure, e.detail)
     content = tidy(visible)
     if not calls and not content:
@@ -76,7 +78,7 @@ def _scan(text: str) -> tuple[list[ToolCall], str]:
         calls += _calls(body)
     outside = BREAK.join([*parts, text[at:]])
     if CLOSE in outside:
-        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is closed that was never opened")
+        raise Malformed(FailureReason.NO_CALL_FOUND, "a call is closed that was never opened")
     return calls, outside
 
 
@@ -84,28 +86,28 @@ def _block(text: str, start: int) -> tuple[JSON, int]:
     """The JSON value of a block whose opening tag ends at `start`, and the index after its closing tag."""
     end = body_end(text, start)
     if not text.startswith(CLOSE, end) and (end := text.find(CLOSE, start)) < 0:
-        raise _Broken(FailureReason.NO_CALL_FOUND, "a call is opened but not closed")
+        raise Malformed(FailureReason.NO_CALL_FOUND, "a call is opened but not closed")
     try:
         return strict_loads(text[start:end]), end + len(CLOSE)
     except ValueError as e:
         problem = getattr(e, "msg", None) or str(e)
-        raise _Broken(FailureReason.BAD_JSON, f"the call is not JSON: {clip(problem, 80)}") from None
+        raise Malformed(FailureReason.BAD_JSON, f"the call is not JSON: {clip(problem, 80)}") from None
 
 
 def _calls(body: JSON) -> list[ToolCall]:
     entries = body if isinstance(body, list) else [body]
     if not entries:
-        raise _Broken(FailureReason.NO_CALL_FOUND, "the list of calls is empty")
+        raise Malformed(FailureReason.NO_CALL_FOUND, "the list of calls is empty")
     return [_call(entry) for entry in entries]
 
 
 def _call(entry: JSON) -> ToolCall:
     if not isinstance(entry, dict):
-        raise _Broken(FailureReason.NO_ARGUMENTS, "a call must be an object with name and arguments")
+        raise Malformed(FailureReason.NO_ARGUMENTS, "a call must be an object with name and arguments")
     arguments = entry.get("arguments", entry.get("parameters"))
     if not isinstance(arguments, dict):
-        raise _Broken(FailureReason.NO_ARGUMENTS, "arguments must be an object")
+        raise Malformed(FailureReason.NO_ARGUMENTS, "arguments must be an object")
     name = entry.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise _Broken(FailureReason.NO_NAME, "the call has no name")
+        raise Malformed(FailureReason.NO_NAME, "the call has no name")
     return ToolCall(name=name.strip(), arguments=arguments)

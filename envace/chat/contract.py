@@ -19,9 +19,13 @@ OPEN, CLOSE = "<execution_result>", "</execution_result>"
 
 @dataclass(frozen=True, slots=True)
 class ParsedResult:
+    """One rehearsed response."""
+
     value: JSON = None
-    error: bool = False  # a good response that refuses the call: an object with the key "error"
-    failure: FailureReason | None = None  # the contract is broken and there is no value
+    error: bool = False
+    """A good response that refuses the call: an object with the key "error"."""
+    failure: FailureReason | None = None
+    """The contract is broken and there is no value."""
     detail: str = ""
 
 
@@ -29,22 +33,28 @@ def parse_result(text: str) -> ParsedResult:
     """Read one rehearsed response. Never raises."""
     visible = split_parts(sanitise(text))[1]
     if not tidy(visible):
-        return _broken(FailureReason.EMPTY_OUTPUT, "no visible text")
+        return broken(FailureReason.EMPTY_OUTPUT, "no visible text")
     if OPEN not in visible:
-        return _broken(FailureReason.NO_RESULT_TAG, f"no {OPEN}")
+        return broken(FailureReason.NO_RESULT_TAG, f"no {OPEN}")
     body, opened, closed = _body(visible)
     if body is None:
-        return _broken(FailureReason.RESULT_TAG_MALFORMED, f"{opened} opening and {closed} closing tags")
+        return broken(FailureReason.RESULT_TAG_MALFORMED, f"{opened} opening and {closed} closing tags")
     try:
         value = strict_loads(body)
     except ValueError as e:
-        return _broken(FailureReason.RESULT_BAD_JSON, clip(getattr(e, "msg", None) or str(e), 80))
+        return broken(FailureReason.RESULT_BAD_JSON, clip(getattr(e, "msg", None) or str(e), 80))
+    return checked(value)
+
+
+def checked(value: JSON) -> ParsedResult:
+    """A response that was read; broken when it is of a type no tool answers with."""
     if not (isinstance(value, list) or (isinstance(value, dict) and value)):
-        return _broken(FailureReason.RESULT_BAD_TYPE, "must be a non-empty object or a list")
+        return broken(FailureReason.RESULT_BAD_TYPE, "must be a non-empty object or a list")
     return ParsedResult(value=value, error=is_error(value))
 
 
-def _broken(failure: FailureReason, detail: str) -> ParsedResult:
+def broken(failure: FailureReason, detail: str) -> ParsedResult:
+    """No response, and why."""
     return ParsedResult(failure=failure, detail=detail)
 
 

@@ -8,13 +8,12 @@ called for, and later user turns; every assistant message is preceded by a promp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from envace.chat.renderer import Renderer
 from envace.errors import ParamsError
-from envace.types import Message, ToolCall
+from envace.types import JSON, Message, ToolCall
 
-TOOL: dict[str, Any] = {
+TOOL: dict[str, JSON] = {
     "type": "function",
     "function": {
         "name": "look",
@@ -22,7 +21,7 @@ TOOL: dict[str, Any] = {
         "parameters": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
     },
 }
-Render = Callable[[Sequence[Message], Sequence[dict[str, Any]]], Sequence[int]]
+Render = Callable[[Sequence[Message], Sequence[dict[str, JSON]]], Sequence[int]]
 
 
 def probe_dialogues() -> list[list[Message]]:
@@ -55,22 +54,21 @@ def check_same_prompts(training: Renderer, evaluation: Render, name: str = "") -
 def _dialogue(thinks: str) -> list[Message]:
     """Two user turns and the begin of a third. `thinks` is repeated: an assistant message thinks where x stands."""
     chat = [Message(role="system", content="Help."), Message(role="user", content="first wish")]
-
-    def say(content: str, *names: str) -> None:
-        i = len(prompts_in(chat))
-        thought = f"musing{i}" if thinks[i % len(thinks)] == "x" else ""
-        calls = tuple(ToolCall(name=name, arguments={"id": f"#{i}"}) for name in names)
-        chat.append(Message(role="assistant", content=content, thinking=thought, calls=calls))
-
-    def results(*names: str) -> None:
-        chat.extend(Message(role="tool", content=f'{{"of": "{name}"}}', name=name) for name in names)
-
-    say("", "look"), results("look")
-    say("Both at once.", "look", "find"), results("look", "find")
-    say("unreadable"), results("")  # an answer to a message that held no call
-    say("done")
+    _say(chat, thinks, "", "look", results=("look",))
+    _say(chat, thinks, "Both at once.", "look", "find", results=("look", "find"))
+    _say(chat, thinks, "unreadable", results=("",))  # an answer to a message that held no call
+    _say(chat, thinks, "done")
     for wish in ("second wish", "third wish"):
         chat.append(Message(role="user", content=wish))
-        say("", "find", "look", "find"), results("find", "look", "find")
-        say("done again")
+        _say(chat, thinks, "", "find", "look", "find", results=("find", "look", "find"))
+        _say(chat, thinks, "done again")
     return chat
+
+
+def _say(chat: list[Message], thinks: str, content: str, *names: str, results: Sequence[str] = ()) -> None:
+    """An assistant message that calls `names`, and what comes back."""
+    i = len(prompts_in(chat))
+    thought = f"musing{i}" if thinks[i % len(thinks)] == "x" else ""
+    calls = tuple(ToolCall(name=name, arguments={"id": f"#{i}"}) for name in names)
+    chat.append(Message(role="assistant", content=content, thinking=thought, calls=calls))
+    chat += [Message(role="tool", content=f'{{"of": "{name}"}}', name=name) for name in results]

@@ -18,16 +18,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from envace.chat.calls import ParsedReply, parse_assistant
-from envace.chat.contract import ParsedResult, is_error, parse_result
+from envace.chat.calls import Malformed, ParsedReply, parse_assistant
+from envace.chat.contract import ParsedResult, broken, checked, parse_result
 from envace.chat.text import clip, sanitise, sanitise_json, split_parts, split_thinking, tidy
 from envace.types import JSON, FailureReason, ToolCall
-
-
-class _Broken(Exception):
-    def __init__(self, failure: FailureReason, detail: str):
-        super().__init__(detail)
-        self.failure, self.detail = failure, detail
 
 
 def published_reply(text: str, *, thought_calls: Literal["ignore", "execute"] = "ignore") -> ParsedReply:
@@ -39,7 +33,7 @@ def published_reply(text: str, *, thought_calls: Literal["ignore", "execute"] = 
         return ParsedReply(thinking, visible)
     try:
         calls = _calls_in(read)
-    except _Broken as e:
+    except Malformed as e:
         return ParsedReply(thinking, visible, (), e.failure, e.detail)
     if not calls:
         return ParsedReply(thinking, visible)
@@ -53,29 +47,23 @@ def published_result(text: str) -> ParsedResult:
     """Read one rehearsed response. Never raises."""
     text = _without_thoughts(sanitise(text))
     if not text.strip():
-        return _no_result(FailureReason.EMPTY_OUTPUT, "no visible text")
+        return broken(FailureReason.EMPTY_OUTPUT, "no visible text")
     if "<execution_result>" not in text:
-        return _no_result(FailureReason.NO_RESULT_TAG, "no <execution_result>")
+        return broken(FailureReason.NO_RESULT_TAG, "no <execution_result>")
     body = next(_blocks(text, "execution_result"), None)
     if body is None:
-        return _no_result(FailureReason.RESULT_TAG_MALFORMED, "no block on lines of its own")
+        return broken(FailureReason.RESULT_TAG_MALFORMED, "no block on lines of its own")
     try:
         value = _loads(body)
     except ValueError as e:
-        return _no_result(FailureReason.RESULT_BAD_JSON, _problem(e))
-    if not (isinstance(value, list) or (isinstance(value, dict) and value)):
-        return _no_result(FailureReason.RESULT_BAD_TYPE, "must be a non-empty object or a list")
-    return ParsedResult(value=value, error=is_error(value))
-
-
-def _no_result(failure: FailureReason, detail: str) -> ParsedResult:
-    return ParsedResult(failure=failure, detail=detail)
+        return broken(FailureReason.RESULT_BAD_JSON, _problem(e))
+    return checked(value)
 
 
 def _calls_in(text: str) -> list[ToolCall]:
     bodies = list(_blocks(text, "tool_call"))
     if not bodies:
-        raise _Broken(FailureReason.NO_CALL_FOUND, "no call on lines of its own")
+        raise Malformed(FailureReason.NO_CALL_FOUND, "no call on lines of its own")
     return [call for body in bodies for call in _calls(body)]
 
 
@@ -83,17 +71,17 @@ def _calls(body: str) -> list[ToolCall]:
     try:
         value = _loads(body)
     except ValueError as e:
-        raise _Broken(FailureReason.BAD_JSON, f"the call is not JSON: {_problem(e)}") from None
+        raise Malformed(FailureReason.BAD_JSON, f"the call is not JSON: {_problem(e)}") from None
     return [_call(entry) for entry in (value if isinstance(value, list) else [value])]
 
 
 def _call(entry: JSON) -> ToolCall:
     arguments = entry.get("parameters", entry.get("arguments")) if isinstance(entry, dict) else None
     if arguments is None:
-        raise _Broken(FailureReason.NO_ARGUMENTS, "the call has no arguments")
+        raise Malformed(FailureReason.NO_ARGUMENTS, "the call has no arguments")
     name = entry.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise _Broken(FailureReason.NO_NAME, "the call has no name")
+        raise Malformed(FailureReason.NO_NAME, "the call has no name")
     return ToolCall(name=name, arguments=arguments)
 
 

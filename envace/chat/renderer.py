@@ -10,20 +10,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from envace.chat.calls import render_calls
 from envace.chat.text import dumps, sanitise
 from envace.errors import EnvironmentUnready
-from envace.types import JSON, Message
+from envace.types import JSON, Message, ToolCall
 
-_MARKUP = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
-           "<execution_result>", "</execution_result>"}  # fmt: skip  # words of the chat, no control tokens
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MARKUP_TAGS = ("think", "tool_call", "tool_response", "execution_result")
+_MARKUP = {
+    f"<{slash}{tag}>" for tag in MARKUP_TAGS for slash in ("", "/")
+}  # words of the chat, no control tokens
 
 
 class Renderer(Protocol):
-    end_ids: frozenset[int]  # tokens that close an assistant turn
-    end_id: int  # the one the chat template writes
+    """A chat template with its tokenizer."""
+
+    end_ids: frozenset[int]
+    """Tokens that close an assistant turn."""
+    end_id: int
+    """The one the chat template writes."""
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, JSON]] = ()) -> list[int]:
         """Chat -> ids, generation prompt at the end."""
@@ -36,26 +45,19 @@ class Renderer(Protocol):
         ...
 
 
-def as_dicts(messages: Sequence[Message], *, arguments_as_text: bool = False) -> list[dict[str, Any]]:
+def as_dicts(messages: Sequence[Message], *, arguments_as_text: bool = False) -> list[dict[str, JSON]]:
     """Messages in the OpenAI form. Call ids are positions, so the same chat always gives the same dicts."""
-    dicts: list[dict[str, Any]] = []
-    n_calls, waiting = 0, []
+    dicts: list[dict[str, JSON]] = []
+    n_calls, waiting = 0, list[str]()
     for message in messages:
-        entry: dict[str, Any] = {"role": message.role, "content": sanitise(message.content)}
+        entry: dict[str, JSON] = {"role": message.role, "content": sanitise(message.content)}
         if message.thinking:
             entry["reasoning_content"] = sanitise(message.thinking)
         if message.calls:
             waiting = [f"call_{n_calls + i}" for i in range(len(message.calls))]
             n_calls += len(waiting)
             entry["tool_calls"] = [
-                {
-                    "id": id_,
-                    "type": "function",
-                    "function": {
-                        "name": call.name,
-                        "arguments": dumps(call.arguments) if arguments_as_text else call.arguments,
-                    },
-                }
+                {"id": id_, "type": "function", "function": _function(call, arguments_as_text)}
                 for id_, call in zip(waiting, message.calls)
             ]
         if message.role == "tool":
@@ -65,10 +67,14 @@ def as_dicts(messages: Sequence[Message], *, arguments_as_text: bool = False) ->
     return dicts
 
 
+def _function(call: ToolCall, arguments_as_text: bool) -> dict[str, JSON]:
+    return {"name": call.name, "arguments": dumps(call.arguments) if arguments_as_text else call.arguments}
+
+
 class HFRenderer:
     """A transformers fast tokenizer and its chat template."""
 
-    def __init__(self, tokenizer: Any, enable_thinking: bool = False):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, enable_thinking: bool = False):
         self.tokenizer, self.enable_thinking = tokenizer, enable_thinking
         known = {t.content: i for i, t in tokenizer.added_tokens_decoder.items()}
         ends = (tokenizer.eos_token, "<|im_end|>", "<|endoftext|>")
@@ -78,10 +84,7 @@ class HFRenderer:
         special |= {t for t in tokenizer.all_special_tokens if t not in _MARKUP}
         longest_first = sorted((t for t in special if t), key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        template = tokenizer.chat_template
-        self._splits_thinking = "reasoning_content" in (
-            template if isinstance(template, str) else str(template)
-        )
+        self._splits_thinking = "reasoning_content" in str(tokenizer.chat_template)
 
     @classmethod
     def of(cls, folder: str | Path, enable_thinking: bool = False) -> HFRenderer:
@@ -102,22 +105,27 @@ class HFRenderer:
             tokenize=False,
             enable_thinking=self.enable_thinking,
         )
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return self._encode(str(text))
 
     def encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(sanitise(text), add_special_tokens=False)
+        return self._encode(sanitise(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self.end_ids]
-        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        plain = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(kept, **plain))
 
-    def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
-        entry = self._plain(entry)
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _entry(self, entry: dict[str, JSON]) -> dict[str, JSON]:
+        entry = {key: self._plain(value) for key, value in entry.items()}
         if not self._splits_thinking and (thinking := entry.pop("reasoning_content", "")):
             entry["content"] = f"<think>\n{thinking}\n</think>\n\n{entry['content']}"
         return entry
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: JSON) -> JSON:
         """Break every control token that stands in text, at any depth, by a space after its first character."""
         if isinstance(value, str):
             return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", value) if self._control else value

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
 
 from envace.types import JSON
 
@@ -109,7 +108,8 @@ def tidy(text: str) -> str:
 def body_end(text: str, at: int) -> int:
     """Index at which a JSON text that starts at `at` must have ended: the first `<` or backslash outside its
     strings, the quote of a string that never ends, or the end of the text."""
-    return _BODY.match(text, at).end()
+    found = _BODY.match(text, at)
+    return found.end() if found else at  # it always matches
 
 
 def _after_block(text: str, tag: re.Match[str]) -> int:
@@ -131,14 +131,14 @@ def clip(text: str, limit: int = 160) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     value = dict(pairs)
     if len(value) < len(pairs):
         raise ValueError("an object repeats a key")
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> JSON:
     raise ValueError(f"{name} is not JSON")
 
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envace.chat.text import clip
 from envace.errors import DataError
 from envace.types import JSON, FailureReason, ToolCall
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 Refusal = tuple[FailureReason | None, str]
 
@@ -32,7 +36,7 @@ def validate_call(call: ToolCall, tools: Sequence[dict[str, JSON]]) -> Refusal:
 
 
 @lru_cache(maxsize=4096)
-def _validator(schema: str, name: str) -> Any:
+def _validator(schema: str, name: str) -> Draft202012Validator:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
     from referencing import Registry
@@ -45,7 +49,7 @@ def _validator(schema: str, name: str) -> Any:
     return Draft202012Validator(json.loads(schema), registry=Registry())
 
 
-def _first_error(call: ToolCall, validator: Any) -> Any:
+def _first_error(call: ToolCall, validator: Draft202012Validator) -> ValidationError | None:
     from referencing.exceptions import Unresolvable
 
     try:
@@ -55,7 +59,7 @@ def _first_error(call: ToolCall, validator: Any) -> Any:
     return min(errors, key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator)), default=None)
 
 
-def _sentence(error: Any) -> str:
+def _sentence(error: ValidationError) -> str:
     """Short on purpose: the sentence stands in a small policy's context."""
     at = ".".join(str(p) for p in error.absolute_path) or "arguments"
     if error.validator == "required":

@@ -212,7 +212,7 @@ def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutp
 
 def light(episode: Episode) -> Episode:
     """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply its size by
-    the number of generations. `envace.rollout.replay` brings the prompts back."""
+    the number of generations."""
     return replace(
         episode, generations=tuple(replace(g, prompt_ids=(), logprobs=()) for g in episode.generations)
     )
