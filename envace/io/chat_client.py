@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import httpx
-import tenacity
 
 from envace.io.chat_connection import Body, ChatConnection, ChatOptions
 from envace.io.chat_reply import ChatBill, ChatFault, ChatReply
 from envace.io.chat_servers import ChatServer, base_address, choose, host, pause
-from envace.types import JSON
 
 __all__ = ["ChatBill", "ChatClient", "ChatFault", "ChatOptions", "ChatReply"]
 REFUSALS = frozenset({400, 415, 422, 501})
 """What servers answer to a field or value they do not take."""
+RENAMED = {"max_tokens": "max_completion_tokens", "response_format": ""}
+"""The other name of a field that a server refuses; without one it is left out."""
 ELSEWHERE = frozenset({401, 402, 403, 404, 405})
 """This server will not; another of the same model may."""
 
@@ -67,22 +67,21 @@ class ChatClient:
         `body` may be a function, called for each attempt. `check` may raise ChatFault for a reply it has no use for:
         it is asked again. `bill` is added to beside the client's own, whatever happens.
         """
-        own, open_, failed_at = ChatBill(), self._connections(), list[ChatServer]()
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self.options.attempts),
-            retry=tenacity.retry_if_exception(lambda e: isinstance(e, ChatFault) and e.again),
-            wait=lambda state: self._pause(state, open_, failed_at),
-            sleep=self._sleep,
-            reraise=True,
-        )
+        own, open_, failed_at, attempt = ChatBill(), self._connections(), list[ChatServer](), 1
         try:
-            async for attempt in retrying:
-                with attempt:
-                    own.retries += attempt.retry_state.attempt_number > 1
-                    return await self._attempt(
-                        open_, body() if callable(body) else body, check, own, failed_at
-                    )
-            raise AssertionError("tenacity ends with an answer or an exception")
+            while True:
+                try:
+                    asked = body() if callable(body) else body
+                    return await self._attempt(open_, asked, check, own, failed_at)
+                except ChatFault as fault:
+                    own.faults[fault.reason] += 1
+                    if not fault.again or attempt == self.options.attempts:
+                        raise
+                    # none after an answer that was of no use, or while there is a server that has not failed yet
+                    pauses = fault.blamed and len(set(failed_at)) == len(open_.clients)
+                    nth = len(failed_at) - len(open_.clients) + 1
+                await self._sleep(pause(self.options.backoff_s, nth) if pauses else 0.0)
+                attempt, own.retries = attempt + 1, own.retries + 1
         finally:
             for total in filter(None, (self.bill, bill)):
                 total.add(own)
@@ -98,16 +97,6 @@ class ChatClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    def _pause(
-        self, state: tenacity.RetryCallState, open_: _Connections, failed_at: list[ChatServer]
-    ) -> float:
-        """None after an answer that was of no use, or while there is a server that has not failed yet."""
-        fault = state.outcome.exception() if state.outcome else None
-        untried = len(open_.clients) - len(set(failed_at))
-        if not isinstance(fault, ChatFault) or not fault.blamed or untried:
-            return 0.0
-        return pause(self.options.backoff_s, len(failed_at) - len(open_.clients) + 1)
 
     async def _attempt(
         self,
@@ -128,60 +117,54 @@ class ChatClient:
             try:
                 reply = await self._adapted(server, open_.clients[server], body, bill)
             except ChatFault as fault:
-                bill.faults[fault.reason] += 1
-                self._blame(server, fault, began, len(open_.clients))
+                if fault.status in ELSEWHERE and len(open_.clients) > 1:
+                    fault.again = fault.blamed = True
                 if fault.blamed:
                     failed_at.append(server)
+                    server.failed(fault, self.options.backoff_s)
+                else:
+                    server.answered(time.monotonic() - began)
                 raise
             finally:
                 server.in_flight -= 1
-        server.answered(time.monotonic() - began)
-        bill.note(reply)
-        bill.seconds, bill.answered = bill.seconds + time.monotonic() - began, bill.answered + 1
-        bill.server = host(server.base_url)
-        try:
-            if reply.refused and self.options.refusal_fails:
-                raise ChatFault("refused_by_model", "by the model", again=False)
-            if check:
-                check(reply)
-        except ChatFault as fault:
-            bill.faults[fault.reason] += 1
-            raise
+        server.answered(seconds := time.monotonic() - began)
+        bill.note(reply, seconds, host(server.base_url))
+        if reply.refused and self.options.refusal_fails:
+            raise ChatFault("refused_by_model", "by the model", again=False)
+        if check:
+            check(reply)
         return reply
-
-    def _blame(self, server: ChatServer, fault: ChatFault, began: float, servers: int) -> None:
-        if fault.status in ELSEWHERE and servers > 1:
-            fault.again = fault.blamed = True
-        if fault.blamed:
-            server.failed(fault, self.options.backoff_s)
-        else:
-            server.answered(time.monotonic() - began)
 
     async def _adapted(
         self, server: ChatServer, connection: ChatConnection, body: Body, bill: ChatBill
     ) -> ChatReply:
-        """The answer to one request, put more simply where the server refuses how it is put."""
-        request = {"model": self.options.model, **body, **self.options.extra_body}
-        refused = server.refused
+        """The answer to one request, put more simply where the server refuses how it is put.
+
+        Fields it takes in the simpler form are remembered; a limit that leaves no room for the prompt is this request's.
+        """
+        request, refused = {"model": self.options.model, **body, **self.options.extra_body}, server.refused
         while True:
-            sent = _without(request, refused)
+            sent = {RENAMED.get(k, k) if k in refused else k: v for k, v in request.items()}
+            sent.pop("", None)
             bill.requests += 1
             try:
                 reply = await connection.send(sent)
             except ChatFault as fault:
-                fewer = self._fewer(fault, sent)
-                field_ = "" if fewer else _refused_field(fault, sent)
-                if not fewer and not field_:
+                limit = sent.get("max_tokens", 0)
+                shorter = (
+                    self._shorter(fault.said, limit) if self._shorter and limit and fault.status == 400 else 0
+                )
+                if shorter:
+                    request["max_tokens"] = shorter
+                elif fault.status in REFUSALS and "max_completion_tokens" in fault.said and limit:
+                    refused |= {"max_tokens"}
+                elif fault.status in REFUSALS and "response_format" in sent:
+                    refused |= {"response_format"}
+                else:
                     raise
-                request = {**request, "max_tokens": fewer} if fewer else request
-                refused |= {field_} - {""}
-                continue
-            server.refused = refused
-            return reply
-
-    def _fewer(self, fault: ChatFault, sent: Body) -> int:
-        asked = sent.get("max_tokens")
-        return self._shorter(fault.said, asked) if self._shorter and fault.status == 400 and asked else 0
+            else:
+                server.refused = refused
+                return reply
 
     def _connections(self) -> _Connections:
         loop = asyncio.get_running_loop()
@@ -198,18 +181,3 @@ class _Connections:
 
     clients: dict[ChatServer, ChatConnection]
     gate: asyncio.Semaphore
-
-
-def _refused_field(fault: ChatFault, sent: Body) -> str:
-    """What to leave out after a refusal: the old name of the limit, else the schema."""
-    if fault.status not in REFUSALS:
-        return ""
-    if "max_completion_tokens" in fault.said and "max_tokens" in sent:
-        return "max_tokens"
-    return "response_format" if "response_format" in sent else ""
-
-
-def _without(request: Body, refused: frozenset[str]) -> dict[str, JSON]:
-    """The request as a server takes it."""
-    rename = {"max_tokens": "max_completion_tokens"} if "max_tokens" in refused else {}
-    return {rename.get(k, k): v for k, v in request.items() if k not in refused - {"max_tokens"}}

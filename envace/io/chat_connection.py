@@ -20,14 +20,7 @@ import httpx
 import openai
 
 from envace.errors import EnvironmentUnready
-from envace.io.chat_reply import (
-    ChatFault,
-    ChatReply,
-    error_code,
-    fault_of_status,
-    read_completion,
-    retry_after,
-)
+from envace.io.chat_reply import ChatFault, ChatReply, fault_of_status, read_completion, retry_after
 from envace.io.chat_servers import host, shown
 from envace.types import JSON
 
@@ -38,16 +31,7 @@ IDLE_S = 4.0
 SHORTEST_KEY = 8
 """A shorter one is a stand-in such as EMPTY, which an answer may hold as a word."""
 SENT_HEADERS = frozenset(
-    {
-        "host",
-        "accept",
-        "accept-encoding",
-        "connection",
-        "user-agent",
-        "content-type",
-        "content-length",
-        "authorization",
-    }
+    "host accept accept-encoding connection user-agent content-type content-length authorization".split()
 )
 Body = Mapping[str, JSON]
 for _name in ("openai", "httpx", "httpcore"):
@@ -99,7 +83,7 @@ class ChatConnection:
     def __init__(
         self, base_url: str, options: ChatOptions, transport: httpx.AsyncBaseTransport | None = None
     ):
-        self._options, key = options, options.key()
+        self._options, self._key = options, options.key()
         parts = urlsplit(base_url)
         login = (unquote(parts.username or ""), unquote(parts.password or ""))
         http = httpx.AsyncClient(
@@ -111,10 +95,9 @@ class ChatConnection:
             follow_redirects=False,
             event_hooks={"request": [_only_known_headers], "response": [_bounded]},
         )
-        self._authorization = f"Bearer {key}" if key else openai.Omit()
         self._client = openai.AsyncOpenAI(
             base_url=base_url.replace(parts.netloc, host(base_url), 1),
-            api_key=key or "none",
+            api_key=self._key or "none",
             default_headers={"Accept-Encoding": "identity"},
             max_retries=0,  # counted by reason and sent to another server, in `ChatClient`
             timeout=options.timeout_s,
@@ -123,23 +106,20 @@ class ChatConnection:
 
     async def send(self, body: Body) -> ChatReply:
         """One request. Raises ChatFault."""
-        o = self._options
+        o, authorization = self._options, f"Bearer {self._key}" if self._key else openai.Omit()
         try:
             async with asyncio.timeout(o.timeout_s):  # the whole request: a dripping server ends too
                 answer = await self._client.post(
                     "/chat/completions",
                     cast_to=httpx.Response,
                     content=json.dumps(body).encode("ascii"),
-                    options={"headers": {"Authorization": self._authorization}},
+                    options={"headers": {"Authorization": authorization}},
                 )
         except (TimeoutError, openai.APITimeoutError):
             raise ChatFault("timeout", f"{o.timeout_s:g} s", blamed=True) from None
         except openai.APIStatusError as e:
-            said, wait = self._blanked(e.response.content), e.response.headers.get("Retry-After")
-            fault = fault_of_status(
-                e.status_code, code=error_code(said), said=said, wait_s=retry_after(wait, o.longest_wait_s)
-            )
-            raise fault from None
+            wait = retry_after(e.response.headers.get("Retry-After"), o.longest_wait_s)
+            raise fault_of_status(e.status_code, self._blanked(e.response.content), wait) from None
         except (openai.OpenAIError, httpx.InvalidURL, OSError, UnicodeError) as e:
             name = type(e.__cause__ or e).__name__  # their text may hold an address with a password
             raise ChatFault("unreachable", name, blamed=True) from None
@@ -150,8 +130,8 @@ class ChatConnection:
         await self._client.close()
 
     def _blanked(self, content: bytes) -> str:
-        text, key = content.decode("utf-8", "replace"), self._options.key()
-        return text.replace(key, "[key]") if len(key) >= SHORTEST_KEY else text
+        text = content.decode("utf-8", "replace")
+        return text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_KEY else text
 
 
 async def _only_known_headers(request: httpx.Request) -> None:

@@ -25,28 +25,25 @@ RETRIED_STATUS = frozenset({408, 409, 425, 429})
 """Asked again, as every status from 500 is."""
 
 
+@dataclass(eq=False)
 class ChatFault(Exception):
-    """One request without a usable answer.
+    """One request without a usable answer."""
 
-    `again`: asking again may help. `blamed`: the server is at fault, not the request or the model's words. `wait_s`: how
-    long the server asked to be left alone. `code`: its short name of the error, where it gives one.
-    """
+    reason: str
+    detail: str = ""
+    again: bool = True
+    """Asking again may help."""
+    blamed: bool = False
+    """The server is at fault, not the request or the model's words."""
+    status: int = 0
+    code: str = ""
+    """The server's short name of the error, where it gives one."""
+    said: str = field(default="", repr=False)
+    wait_s: float = 0.0
+    """How long the server asked to be left alone."""
 
-    def __init__(
-        self,
-        reason: str,
-        detail: str = "",
-        *,
-        again: bool = True,
-        blamed: bool = False,
-        status: int = 0,
-        code: str = "",
-        said: str = "",
-        wait_s: float = 0.0,
-    ):
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail, self.again, self.blamed = reason, detail, again, blamed
-        self.status, self.code, self.said, self.wait_s = status, code, said, wait_s
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +99,13 @@ class ChatBill:
     server: str = ""
     """Host and port of the last one that brought a completion."""
 
-    def note(self, reply: ChatReply) -> None:
-        """Add the tokens of one completion."""
+    def note(self, reply: ChatReply, seconds: float = 0.0, server: str = "") -> None:
+        """Add one completion."""
         self.tokens_in += reply.tokens_in or 0
         self.tokens_out += reply.tokens_out or 0
         self.tokens += reply.tokens
         self.unstated += not reply.tokens
+        self.seconds, self.answered, self.server = self.seconds + seconds, self.answered + 1, server
 
     def add(self, other: ChatBill) -> None:
         """All of another bill."""
@@ -135,28 +133,26 @@ class ChatBill:
 SUMMED = ("requests", "retries", "tokens", "tokens_in", "tokens_out", "unstated", "seconds", "answered")
 
 
-def read_completion(content: str | bytes) -> ChatReply:
-    """The first choice of an answer with status 200. Raises ChatFault."""
+def read_completion(content: str) -> ChatReply:
+    """The first choice of an answer with status 200. Raises ChatFault; for an error in it, with the status it names."""
     try:
         data = json.loads(content)
-        if isinstance(data, dict) and data.get("error") and not data.get("choices"):
-            raise fault_in(data["error"])
+        error = data.get("error") if not data.get("choices") else None
+        status = error.get("code") if isinstance(error, dict) else None
+        if isinstance(status, int) and 400 <= status < 600:
+            raise fault_of_status(status, content)
         choice = data["choices"][0]
-        message, usage = dict(choice["message"]), data.get("usage")
+        message, finish = dict(choice["message"]), choice.get("finish_reason")
         calls = tuple(_call(call) for call in message.get("tool_calls") or ())
     except (ValueError, RecursionError, KeyError, IndexError, TypeError, AttributeError):
         raise ChatFault("malformed", "not a chat completion", blamed=True) from None
-    finish, thinking = (
-        choice.get("finish_reason"),
-        message.get("reasoning_content") or message.get("reasoning"),
-    )
-    usage = usage if isinstance(usage, dict) else {}
+    usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
     read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     return ChatReply(
         text=_text(message.get("content")),
-        thinking=_text(thinking),
+        thinking=_text(message.get("reasoning_content") or message.get("reasoning")),
         calls=calls,
-        finish=finish if isinstance(finish, str) else "",
+        finish=_text(finish),
         refused=bool(message.get("refusal")) or finish == "content_filter",
         tokens_in=read,
         tokens_out=written,
@@ -165,33 +161,22 @@ def read_completion(content: str | bytes) -> ChatReply:
     )
 
 
-def fault_in(error: JSON) -> ChatFault:
-    """An error that came with status 200: as the status it names, else as no completion."""
-    named = error.get("code") if isinstance(error, dict) else None
-    if isinstance(named, int) and 400 <= named < 600:
-        return fault_of_status(named, code=_code(error))
-    return ChatFault("malformed", "an error in place of a chat completion", blamed=True)
-
-
-def fault_of_status(status: int, *, code: str = "", said: str = "", wait_s: float = 0.0) -> ChatFault:
+def fault_of_status(status: int, said: str, wait_s: float = 0.0) -> ChatFault:
     """What a status other than 200 means."""
     again = status in RETRIED_STATUS or status >= 500
     name, detail = f"http_{status}", f"HTTP {status}"
     return ChatFault(
-        name, detail, again=again, blamed=again, status=status, code=code, said=said, wait_s=wait_s
+        name, detail, again, again, status=status, code=error_code(said), said=said, wait_s=wait_s
     )
 
 
-def error_code(text: str) -> str:
+def error_code(said: str) -> str:
     """The server's own short name of an error; never its message, which may echo a key or the prompt."""
     try:
-        return _code(json.loads(text)["error"])
-    except (ValueError, RecursionError, KeyError, TypeError):
+        error = json.loads(said)["error"]
+        names = [error.get("code"), error.get("type")]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return ""
-
-
-def _code(error: JSON) -> str:
-    names = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
     return next((n for n in names if isinstance(n, str) and re.fullmatch(r"[a-z_]{3,40}", n)), "")
 
 
@@ -218,15 +203,11 @@ def _text(content: JSON) -> str:
 def _call(call: JSON) -> TextCall:
     """What is missing or of another kind is empty, so that the reader of calls names what is wrong."""
     call = call if isinstance(call, dict) else {}
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
+    function = call["function"] if isinstance(call.get("function"), dict) else {}
     arguments = function.get("arguments")
     written = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-    return TextCall(
-        id=_text(call.get("id")),
-        name=_text(function.get("name")),
-        arguments=written if written.strip() else "{}",
-    )
+    name, id_ = _text(function.get("name")), _text(call.get("id"))
+    return TextCall(id=id_, name=name, arguments=written if written.strip() else "{}")
 
 
 def _count(value: JSON) -> int | None:

@@ -46,10 +46,6 @@ class ChatServer:
     refused: frozenset[str] = frozenset()
     """Fields of a request that it takes under another name or not at all."""
 
-    def ready(self, now: float) -> bool:
-        """It does not rest; one request at a time as long as it has not answered since its last rest."""
-        return self.rests_until <= now and not (self.rests and self.in_flight)
-
     def answered(self, seconds: float) -> None:
         """An answer came, whatever stands in it."""
         self.faults = self.rests = 0
@@ -75,18 +71,17 @@ def pause(backoff_s: float, nth: int) -> float:
 def choose(servers: Sequence[ChatServer], failed_at: Collection[ChatServer]) -> ChatServer:
     """The server for the next request of a question that has failed at some."""
     now = time.monotonic()
-    ready = [s for s in servers if s.ready(now)]
+    # one request at a time as long as a server has not answered since its last rest
+    ready = [s for s in servers if s.rests_until <= now and not (s.rests and s.in_flight)]
     if not ready:
         return min(servers, key=lambda s: max(s.rests_until, s.not_before))
     fastest = min((s.seconds for s in servers if s.seconds), default=1.0)
 
-    def load(s: ChatServer) -> float:
+    def load(s: ChatServer) -> tuple[float, float]:
         slower: float = max(0.0, s.seconds - fastest) * 0.5 ** ((now - s.measured) / FORGET_S)
-        return (s.in_flight + 1) * (fastest + slower) / s.weight
+        return (s.in_flight + 1) * (fastest + slower) / s.weight, _jitter.random()
 
-    ready = [s for s in ready if s not in failed_at] or ready
-    least = min(map(load, ready))
-    return _jitter.choice([s for s in ready if load(s) == least])
+    return min([s for s in ready if s not in failed_at] or ready, key=load)
 
 
 def base_address(url: str, what: str = "the address") -> str:

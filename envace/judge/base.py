@@ -1,13 +1,13 @@
 """The judge's protocol, the judge that needs no model, and the choice between judges.
 
-Flows in: `JudgeParams` and the method's `judge_mode`, then a task, a turn index and the transcript. Flows out: one `Verdict` an item of that
-turn's checklist, in the checklist's order.
+Flows in: `JudgeParams` and the method's `judge_mode`, then a task, a turn index and the transcript. Flows out: one
+`Verdict` an item of that turn's checklist, in the checklist's order.
 Invariant: every judge sees the transcript (and the task's records), never the hidden state of a world.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from envace.config import JudgeParams
@@ -34,22 +34,14 @@ class RuleJudge:
         """Nothing is held open."""
 
 
-def _llm(params: JudgeParams, mode: str) -> Judge:
-    from envace.judge.llm import LLMJudge  # late: only this judge needs an HTTP client
-
-    return LLMJudge(params, mode)
-
-
 def make_judge(params: JudgeParams, mode: str = "turn") -> Judge:
     """The judge `params.kind` names; `mode` is the method's `judge_mode`, which says how a language model is asked.
 
-    Raises EnvironmentUnready when its key variable is unset.
+    Rules read a whole turn at once, however a model would be asked. Raises EnvironmentUnready when the key's variable
+    is unset.
     """
-    return JUDGES[params.kind](params, mode)
+    if params.kind == "rule":
+        return RuleJudge()
+    from envace.judge.llm import LLMJudge  # late: only this judge needs an HTTP client
 
-
-# (parameters, judge_mode) -> judge; rules read a whole turn at once, however a model would be asked
-JUDGES: dict[str, Callable[[JudgeParams, str], Judge]] = {
-    "rule": lambda params, mode: RuleJudge(),
-    "llm": _llm,
-}
+    return LLMJudge(params, mode)

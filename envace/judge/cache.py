@@ -52,14 +52,13 @@ class SharedLines:
             return []
         whole, _, _ = os.pread(self._file.fileno(), size - self._at, self._at).rpartition(b"\n")
         self._at += len(whole) + 1 if whole else 0
-        return [record for line in whole.split(b"\n") if line and (record := self._read(line)) is not None]
-
-    def _read(self, line: bytes) -> JSON:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError):
-            self.damaged += 1
-            return None
+        records = []
+        for line in filter(None, whole.split(b"\n")):
+            try:
+                records.append(json.loads(line))
+            except (ValueError, RecursionError):
+                self.damaged += 1
+        return records
 
 
 class AnswerCache:
@@ -71,8 +70,9 @@ class AnswerCache:
 
     def get(self, key: str, items: Sequence[Item]) -> dict[str, Answer] | None:
         """The answers to all items, or None."""
-        if key not in self._known:
-            self._learn()
+        for record in self._lines.news() if key not in self._known else ():
+            if isinstance(record, dict) and isinstance(record.get("answers"), dict):
+                self._known[str(record.get("key"))] = record["answers"]
         answers = self._known.get(key, {})
         if not all(isinstance(answers.get(item.id), bool) for item in items):
             return None
@@ -83,11 +83,6 @@ class AnswerCache:
         if Answer.UNSCORED not in answers.values():
             self._known[key] = {id_: answer is Answer.YES for id_, answer in answers.items()}
             self._lines.append({"key": key, "answers": self._known[key]})
-
-    def _learn(self) -> None:
-        for record in self._lines.news():
-            if isinstance(record, dict) and isinstance(record.get("answers"), dict):
-                self._known[str(record.get("key"))] = record["answers"]
 
 
 def content_key(request: Mapping[str, JSON]) -> str:

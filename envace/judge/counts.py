@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from envace.judge.audit import Agreement
-from envace.types import Answer, Verdict
+from envace.types import Answer, Audit, Verdict
 
 LONGEST_REASON = 60  # letters of a reason that stands in a name
 FAULTS = {
@@ -34,22 +34,16 @@ def judge_metrics(verdicts: Iterable[Verdict]) -> dict[str, float]:
     verdicts = list(verdicts)
     if not verdicts:
         return {}
-    found = {**_answers(verdicts), **(_asked(verdicts) if any(map(_was_asked, verdicts)) else {})}
-    return {f"judge/{name}": float(value) for name, value in (found | _audits(verdicts)).items()}
-
-
-def _was_asked(v: Verdict) -> bool:
-    return bool(v.requests or v.cached or v.faults)
-
-
-def _answers(verdicts: Sequence[Verdict]) -> dict[str, float]:
     answers = Counter(v.answer.value for v in verdicts)
     lost = Counter(_short(v.reason) for v in verdicts if v.answer is Answer.UNSCORED)
-    return {
+    found = {
         "verdicts": len(verdicts),
         **{answer.value: answers[answer.value] for answer in Answer},
         **{f"unscored_{reason}": n for reason, n in lost.items()},
+        **_asked([v for v in verdicts if v.requests or v.cached or v.faults], verdicts),
+        **_audits([(v, v.audit) for v in verdicts if v.audit is not None]),
     }
+    return {f"judge/{name}": float(value) for name, value in found.items()}
 
 
 def _short(reason: str) -> str:
@@ -58,11 +52,11 @@ def _short(reason: str) -> str:
     return name[:LONGEST_REASON].removeprefix("judge_") or "unnamed"
 
 
-def _asked(verdicts: Sequence[Verdict]) -> dict[str, float]:
+def _asked(asked: Sequence[Verdict], verdicts: Sequence[Verdict]) -> dict[str, float]:
     faults: Counter[str] = Counter()
-    for v in verdicts:
+    for v in asked:
         faults.update(v.faults)
-    return {
+    sums = {
         "requests": sum(v.requests for v in verdicts),
         "retries": sum(v.retries for v in verdicts),
         **{name: faults[reason] for reason, name in FAULTS.items()},
@@ -71,18 +65,17 @@ def _asked(verdicts: Sequence[Verdict]) -> dict[str, float]:
         "seconds": sum(v.seconds for v in verdicts),
         "cost": sum(v.cost for v in verdicts),
     }
+    return sums if asked else {}
 
 
-def _audits(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    both = [(v, v.audit) for v in verdicts if v.audit is not None]
-    if not both:
-        return {}
+def _audits(both: Sequence[tuple[Verdict, Audit]]) -> dict[str, float]:
     agreed = Agreement()
     agreed.count([v.answer for v, _ in both], [a.answer for _, a in both])
     shares = {"audit_agreement": agreed.share, "audit_kappa": agreed.kappa}
-    return {
+    sums = {
         "audited": len(both),
         **{name: value for name, value in shares.items() if value is not None},
         "audit_tokens": sum(a.cost_tokens for _, a in both),
         "audit_cost": sum(a.cost for _, a in both),
     }
+    return sums if both else {}
