@@ -8,7 +8,6 @@ import sys
 import types
 from types import SimpleNamespace as Said
 
-import httpx
 import pytest
 import requests
 from kit_bfcl import as_message
@@ -20,6 +19,7 @@ from envace.bench.harness.answers import fewer, left_call
 from envace.bench.tau2 import driver as tau2
 from envace.bench.vita import driver as vita
 from envace.chat.calls import render_calls
+from envace.io.chat_client import ChatClient, ChatOptions
 from envace.serving.reply import chat_message
 from envace.types import ToolCall
 
@@ -176,11 +176,11 @@ def test_bug_24_finmcp_asks_again_for_what_fits():
     asked, answer = small_server(40)
 
     async def ask(url):
-        async with httpx.AsyncClient() as client:
-            return await Chat(client, url, "m", {"max_tokens": 500}, 0).ask(
+        async with ChatClient(ChatOptions(model="m", servers={url: 1.0}), shorter=fewer) as client:
+            return await Chat(client, {"max_tokens": 500}, 0).ask(
                 [{"role": "user", "content": "hi"}], [], "a"
             )
 
     with Server(answer, "m") as server:
-        assert asyncio.run(ask(server.url + "/chat/completions"))["choices"]
+        assert asyncio.run(ask(server.url + "/chat/completions")).text == "ok"
     assert asked == [500, 40]

@@ -70,7 +70,7 @@ def test_replaying_gold_scores_one_everywhere(tmp_path):
         assert {k[0] for k in scores} >= {*ALL, "all", "level-easy", "level-hard", "scenery-funds"}
         assert json.dumps({"volatility": 0.12}) in agent.observed  # the recorded reply was shown
         for headers, raw in server.seen:
-            assert headers["Authorization"] == "Bearer canary-finmcp-key"
+            assert {k.lower(): v for k, v in headers.items()}["authorization"] == "Bearer canary-finmcp-key"
             assert b"canary" not in raw and server.url.encode() not in raw
         seeds = [json.loads(raw)["seed"] for _, raw in server.seen]
         assert len(set(seeds)) == len(seeds)

@@ -11,21 +11,17 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
-
-import httpx
 
 from envace.bench.finmcp.rows import Row
 from envace.bench.finmcp.tools import ServerFailed, Tools
-from envace.bench.harness.answers import left_call
-from envace.bench.vita.driver import fewer_of, problem_of
+from envace.bench.harness import answers
+from envace.io.chat_client import ChatClient, ChatFault, ChatReply
+from envace.types import JSON
 
-AGENT_CAUSED = ("malformed_call", "context_overflow")
-FORGIVEN = ("empty_message", "call_without_id")  # an empty message ends the turn; an id we can give
-UNREAD = "malformed_call"  # ends a turn: a call the server could not read and left in the text
-THOUGHTS = ("reasoning_content", "reasoning")  # where servers put them
-BUSY = (429, 500, 502, 503, 504)
-TRIES, PAUSE_S = 4, 1.0
+UNREAD = "malformed_call"
+"""Ends a turn: a call the server could not read and left in the text."""
+THOUGHTS = ("reasoning_content", "reasoning")
+"""Where servers put them."""
 
 
 class Failed(Exception):
@@ -38,46 +34,34 @@ class Failed(Exception):
 
 @dataclass
 class Chat:
-    """An OpenAI-compatible endpoint."""
+    """The model that plays the agent."""
 
-    client: httpx.AsyncClient
-    url: str  # of its chat completions
-    model: str
-    body: dict[str, Any]
+    client: ChatClient
+    body: dict[str, JSON]
     seed: int
-    pause_s: float = PAUSE_S
 
     async def ask(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], about: str
-    ) -> dict[str, Any]:
-        """The whole reply. Raises Failed."""
-        body: dict[str, Any] = {"model": self.model, "messages": messages, "seed": self._seed(about)}
-        body |= {"tools": tools} if tools else {}
-        answer = await self._sent(body | self.body)
-        problem, detail = problem_of(answer)
-        if problem and problem not in FORGIVEN:
-            cause = f"{problem} ({detail})" if detail else problem
-            raise Failed(f"agent: {cause}", by_agent=problem in AGENT_CAUSED)
-        return answer.json()
-
-    async def _sent(self, body: dict[str, Any]) -> httpx.Response:
-        for k in range(TRIES):
-            last = k == TRIES - 1
-            try:
-                answer = await self.client.post(self.url, json=body)
-                while less := fewer_of(answer, body):
-                    body = body | {"max_tokens": less}
-                    answer = await self.client.post(self.url, json=body)
-                if answer.status_code not in BUSY or last:
-                    return answer
-            except httpx.HTTPError as e:
-                if last:
-                    raise Failed(f"agent: unreachable ({type(e).__name__})") from e
-            await asyncio.sleep(self.pause_s * 2**k)
-        raise AssertionError("unreachable")
-
-    def _seed(self, about: str) -> int:
-        return int(hashlib.sha256(f"{self.seed}/{about}".encode()).hexdigest()[:8], 16) % 2**31
+        self, messages: list[dict[str, JSON]], tools: list[dict[str, JSON]], about: str
+    ) -> ChatReply:
+        """One message of the model. Raises Failed."""
+        seed = int(hashlib.sha256(f"{self.seed}/{about}".encode()).hexdigest()[:8], 16) % 2**31
+        body: dict[str, JSON] = {"messages": messages, "seed": seed, **({"tools": tools} if tools else {})}
+        try:
+            reply = await self.client.ask(body | self.body)
+        except ChatFault as fault:
+            if fault.status:
+                problem = answers.refusal_of(fault.status, fault.said)
+                detail = f" ({fault.said[: answers.NAMED]})" if fault.said else ""
+                raise Failed(f"agent: {problem}{detail}", by_agent=problem == "context_overflow") from None
+            why = fault.detail if fault.reason == "unreachable" else str(fault)
+            raise Failed(
+                "agent: no_chat_completion" if fault.reason == "malformed" else f"agent: unreachable ({why})"
+            ) from None
+        for call in reply.message.get("tool_calls") or ():
+            if not answers.well_formed(call if isinstance(call, dict) else {}):
+                detail = json.dumps(call, ensure_ascii=False)[: answers.NAMED]
+                raise Failed(f"agent: malformed_call ({detail})", by_agent=True)
+        return reply
 
 
 @dataclass
@@ -85,7 +69,7 @@ class Played:
     """What became of a conversation."""
 
     groups: list[list[str]] = field(default_factory=list)  # names called, one list a message of the model
-    messages: list[dict[str, Any]] = field(
+    messages: list[dict[str, JSON]] = field(
         default_factory=list
     )  # user and system messages with what was played
     stops: list[str] = field(default_factory=list)  # how each turn ended
@@ -110,15 +94,14 @@ async def play(row: Row, chat: Chat, tools: Tools, max_calls: int) -> Played:
 
 
 async def _turn(
-    played: Played, messages: list[dict[str, Any]], chat: Chat, tools: Tools, max_calls: int, about: str
+    played: Played, messages: list[dict[str, JSON]], chat: Chat, tools: Tools, max_calls: int, about: str
 ) -> str:
     calls = 0
     while True:
         reply = await chat.ask(messages, tools.schemas, f"{about}/{played.replies}")
         played.replies += 1
-        usage = reply.get("usage") or {}
-        played.tokens += int(usage.get("prompt_tokens") or 0) + int(usage.get("completion_tokens") or 0)
-        said = _said(reply["choices"][0]["message"], played.replies)
+        played.tokens += (reply.tokens_in or 0) + (reply.tokens_out or 0)
+        said = _said(reply, played.replies)
         new = [said]
         asked = said.get("tool_calls", [])
         if asked:
@@ -127,7 +110,7 @@ async def _turn(
         messages += new
         played.messages += new
         calls += len(asked)
-        if not asked and left_call(said["content"]):
+        if not asked and answers.left_call(said["content"]):
             return UNREAD
         if not asked:
             return "answered" if said["content"].strip() else "empty"
@@ -135,26 +118,26 @@ async def _turn(
             return "call_budget"
 
 
-def _said(message: dict[str, Any], n: int) -> dict[str, Any]:
+def _said(reply: ChatReply, n: int) -> dict[str, JSON]:
     """The model's message as it stands in its own history: text, calls, and thoughts in the field they came in.
 
-    Whether a thought is shown again is the chat template's business, as in training.
+    Whether a thought is shown again is the chat template's business, as in training. A call without an id is given one.
     """
-    made: dict[str, Any] = {"role": "assistant", "content": message.get("content") or ""}
-    made |= {name: message[name] for name in THOUGHTS if message.get(name)}
-    if message.get("tool_calls"):
+    made: dict[str, JSON] = {"role": "assistant", "content": reply.text}
+    made |= {name: reply.message[name] for name in THOUGHTS if reply.message.get(name)}
+    if reply.calls:
         made["tool_calls"] = [
-            {"id": c.get("id") or f"call-{n}-{i}", "type": "function", "function": _function(c)}
-            for i, c in enumerate(message["tool_calls"])
+            {
+                "id": call.id or f"call-{n}-{i}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for i, call in enumerate(reply.calls)
         ]
     return made
 
 
-def _function(call: dict[str, Any]) -> dict[str, str]:
-    return {"name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"}
-
-
-async def _answered(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
+async def _answered(call: dict[str, JSON], tools: Tools) -> dict[str, JSON]:
     function = call["function"]
     text = await tools.call(function["name"], json.loads(function["arguments"]))
     return {"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": text}

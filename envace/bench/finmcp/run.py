@@ -19,12 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from envace.bench.finmcp.play import Chat, Played, play
 from envace.bench.finmcp.rows import Row, mined_tools, read
 from envace.bench.finmcp.tools import Replay, Tools, connect
-from envace.bench.vita.driver import LOOPBACK
+from envace.bench.harness import answers
+from envace.io.chat_client import ChatClient, ChatOptions
 
 SERVER_TRIES, SERVER_PAUSE_S = 3, 2.0
 FINISHED = ("scored", "agent_failure")
@@ -38,9 +37,18 @@ async def run(job: dict[str, Any]) -> None:
     schemas = offered(job, list(rows.values()))
     room, began, n = asyncio.Semaphore(job["concurrency"]), time.monotonic(), len(job["tasks"])
     print(f"{len(done)} of {n} conversations are here already", flush=True) if done else None
-    async with _client(job) as client:
-        agent = job["agent"]
-        chat = Chat(client, agent["url"], agent["model"], agent["body"], job["seed"], job.get("pause_s", 1.0))
+    agent = job["agent"]
+    options = ChatOptions(
+        model=agent["model"],
+        servers={agent["url"]: 1.0},
+        key_env=agent["key"],
+        timeout_s=600,
+        concurrency=max(job["concurrency"], 1),
+        backoff_s=job.get("pause_s", 1.0),
+        refusal_fails=False,
+    )
+    async with ChatClient(options, shorter=answers.fewer) as client:
+        chat = Chat(client, agent["body"], job["seed"])
 
         async def one(task: str) -> None:
             async with room:
@@ -120,19 +128,6 @@ def _function(tool: dict[str, Any]) -> dict[str, Any]:
     )
     named = {"name": tool["name"], "description": tool.get("description") or tool["name"]}
     return {"type": "function", "function": named | {"parameters": schema}}
-
-
-def _client(job: dict[str, Any]) -> httpx.AsyncClient:
-    agent = job["agent"]
-    key = os.environ.get(agent["key"], "") if agent["key"] else ""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    limits = httpx.Limits(max_connections=max(job["concurrency"], 1))
-    return httpx.AsyncClient(
-        headers=headers,
-        timeout=httpx.Timeout(600, connect=30),
-        limits=limits,
-        trust_env=not LOOPBACK.match(agent["url"]),  # a proxy is for other machines
-    )
 
 
 def finished(out: Path) -> set[str]:

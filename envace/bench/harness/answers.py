@@ -1,10 +1,11 @@
 """What a model server's answer says beyond its words, read alike for every harness.
 
-Flows in: the text of an answer, or of a refusal. Flows out: whether a call was left in it unread; how many tokens
-to ask for instead.
+Flows in: the text of an answer, or of a refusal. Flows out: what is wrong with it; whether a call was left in it unread;
+how many tokens to ask for instead.
 Invariant: standard library only, since the drivers load this file by its path in the interpreters of the harnesses.
 """
 
+import json
 import re
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -16,6 +17,11 @@ PROMPT = re.compile(
 )
 ASKED = re.compile(r"requested 0 output tokens")  # the prompt alone is too long
 FEWEST = 16  # tokens; an answer of fewer is no answer
+OVERFLOW = re.compile(
+    r"context.{0,20}(length|window|limit)|maximum context|max_model_len|too many tokens|prompt is too long",
+    re.I,
+)
+NAMED = 300  # characters of an answer that a record quotes
 
 
 def visible(content):
@@ -42,3 +48,47 @@ def fewer(refusal, asked):
     exact = prompt["old"] or (prompt[2] if not prompt[1] else None)
     room = int(limit[1]) - int(exact) if exact else asked // 2
     return room if FEWEST <= room < asked else 0
+
+
+def refusal_of(status, text):
+    """What is wrong with an answer of another status than 200."""
+    over = status in (400, 413, 422) and OVERFLOW.search(text)
+    return "context_overflow" if over else f"http_{status}"
+
+
+def problem_of(status, text):
+    """What is wrong with an answer, by the very steps at which a harness would stumble: (name, detail)."""
+    if status != 200:
+        return refusal_of(status, text), text[:NAMED]
+    try:
+        message = json.loads(text)["choices"][0]["message"]
+        calls = message.get("tool_calls") or []
+        named = [isinstance(c.get("id"), str) for c in calls]
+        malformed = [c for c in calls if not well_formed(c)]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return "no_chat_completion", text[:NAMED]
+    if malformed:
+        return "malformed_call", json.dumps(malformed[0], ensure_ascii=False)[:NAMED]
+    if not all(named):
+        return "call_without_id", text[:NAMED]
+    if not calls and not str(message.get("content") or "").strip():
+        return "empty_message", ""
+    return "", ""
+
+
+def cut_short(text):
+    """Whether an answer ended at its token limit. Upstream mends a judge's torn JSON and loses verdicts in silence."""
+    try:
+        return json.loads(text)["choices"][0].get("finish_reason") == "length"
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return False
+
+
+def well_formed(call):
+    """Whether a call names a tool and its arguments are an object, or nothing."""
+    function = call.get("function") or {}
+    try:
+        arguments = json.loads(function["arguments"]) if function.get("arguments") else {}
+    except (ValueError, TypeError):
+        return False
+    return isinstance(function.get("name"), str) and isinstance(arguments, dict)

@@ -60,7 +60,7 @@ def code_files(own: Path) -> list[Path]:
     """Files of this project that shape what a harness leaves: the benchmark's `own` folder, and what serves and reads
     the answers."""
     served = [*(ENVACE / "serving").glob("*.py"), *(ENVACE / "chat").glob("*.py")]
-    shared = [ENVACE / "bench/harness/answers.py", ENVACE / "bench/vita/driver.py"]  # FinMCP's client too
+    shared = [ENVACE / "bench/harness/answers.py", *(ENVACE / "io").glob("chat_*.py")]
     return sorted({*(p for p in own.iterdir() if p.is_file()), *served, *shared})
 
 

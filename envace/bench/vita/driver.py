@@ -20,14 +20,9 @@ import time
 from pathlib import Path
 
 STRAY = ("base_url", "headers", "name", "max_input_tokens", "num_retries", "cost_1m_token_dollar")
-OVERFLOW = re.compile(
-    r"context.{0,20}(length|window|limit)|maximum context|max_model_len|too many tokens|prompt is too long",
-    re.I,
-)
 LOOPBACK = re.compile(r"https?://(localhost|127\.[\d.]+|\[::1\])[:/]")
 BUSY = (429, 502, 503, 504)  # asked again after a while; upstream asks again after a 500 itself
 BUSY_TRIES, BUSY_PAUSE_S = 4, 2.0
-NAMED = 300  # characters of an answer that a record quotes
 
 
 class Wire:
@@ -45,7 +40,9 @@ class Wire:
         except self.requests.exceptions.RequestException as e:
             self.state.event(url, "unreachable", type(e).__name__)
             raise
-        self.state.event(url, *problem_of(answer), cut=cut_short(answer))
+        self.state.event(
+            url, *answers.problem_of(answer.status_code, answer.text), cut=answers.cut_short(answer.text)
+        )
         return answer
 
     def body(self, name, role, data):
@@ -67,8 +64,9 @@ class Wire:
                 answer = session.post(
                     role["url"], json=body, headers=headers, timeout=timeout, allow_redirects=False
                 )
-            if less := fewer_of(answer, body):
-                body = body | {"max_tokens": less}
+            room = answers.fewer(answer.text, body.get("max_tokens") or 0) if answer.status_code == 400 else 0
+            if room:
+                body = body | {"max_tokens": room}
                 continue
             tries += 1
             if answer.status_code not in BUSY or tries == BUSY_TRIES:
@@ -76,52 +74,8 @@ class Wire:
             time.sleep(BUSY_PAUSE_S * 2 ** (tries - 1))
 
 
-def fewer_of(answer, body):
-    """Tokens to ask for instead when the prompt fits and the answer asked for does not; else 0."""
-    return answers.fewer(answer.text, body.get("max_tokens") or 0) if answer.status_code == 400 else 0
-
-
 def without_null_calls(message):
     return {k: v for k, v in message.items() if not (k == "tool_calls" and v is None)}
-
-
-def problem_of(answer):
-    """What is wrong with an answer, by the very steps at which the harness would stumble: (name, detail)."""
-    text = answer.text[:NAMED]
-    if answer.status_code != 200:
-        over = answer.status_code in (400, 413, 422) and OVERFLOW.search(answer.text)
-        return ("context_overflow" if over else f"http_{answer.status_code}"), text
-    try:
-        message = answer.json()["choices"][0]["message"]
-        calls = message.get("tool_calls") or []
-        named = [isinstance(c.get("id"), str) for c in calls]
-        malformed = [c for c in calls if not well_formed(c)]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return "no_chat_completion", text
-    if malformed:
-        return "malformed_call", json.dumps(malformed[0], ensure_ascii=False)[:NAMED]
-    if not all(named):
-        return "call_without_id", text
-    if not calls and not str(message.get("content") or "").strip():
-        return "empty_message", ""
-    return "", ""
-
-
-def cut_short(answer):
-    """Whether an answer ended at its token limit. Upstream mends a judge's torn JSON and loses verdicts in silence."""
-    try:
-        return answer.json()["choices"][0].get("finish_reason") == "length"
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return False
-
-
-def well_formed(call):
-    function = call.get("function") or {}
-    try:
-        arguments = json.loads(function["arguments"]) if function.get("arguments") else {}
-    except (ValueError, TypeError):
-        return False
-    return isinstance(function.get("name"), str) and isinstance(arguments, dict)
 
 
 class State:
@@ -152,7 +106,7 @@ class State:
             try:
                 result = attempt(*args, **kwargs)
             except Exception as e:
-                self.record(task, ok=False, error=f"{type(e).__name__}: {e}"[:NAMED])
+                self.record(task, ok=False, error=f"{type(e).__name__}: {e}"[: answers.NAMED])
                 raise
             self.record(task, ok=True)
             return result
