@@ -1,9 +1,9 @@
 """The project's one client of OpenAI-compatible chat servers.
 
-Flows in: a request's body. Flows out: `ChatReply`, or `ChatFault` once the attempts are spent; what it took is on a
-`ChatBill`.
-Invariant: one question ends within attempts x (deadline + pause), and every request is on the bill, also those that
-failed.
+Flows in: a request's body. Flows out: `ChatReply`, or `ChatFault` once the attempts are spent; what it took
+is on a `ChatBill`.
+Invariant: one question ends within attempts x (deadline + pause), and every request is on the bill, also
+those that failed.
 
     client = ChatClient(ChatOptions(model="m", servers={"http://127.0.0.1:8000/v1": 1.0}, key_env="MY_KEY"))
     reply = await client.ask({"messages": [...], "max_tokens": 100}, bill=(bill := ChatBill()))
@@ -35,9 +35,10 @@ ELSEWHERE = frozenset({401, 402, 403, 404, 405})
 class ChatClient:
     """Asks the servers of `options`. Raises EnvironmentUnready at once when the key's variable is not set.
 
-    Connections belong to the running event loop and are kept for as long as it is, so one client serves several loops.
-    `sleep` is called for pauses between requests and may raise to end a question there. `shorter` gets what a server
-    said to a refused request and its `max_tokens`, and returns fewer to ask for instead, or 0.
+    Connections belong to the running event loop and are kept for as long as it is, so one client serves
+    several loops. `sleep` is called for pauses between requests and may raise to end a question there.
+    `shorter` gets what a server said to a refused request and its `max_tokens`, and returns fewer to ask for
+    instead, or 0.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class ChatClient:
     ) -> ChatReply:
         """One question, asked until an answer is usable or the attempts are spent. Raises the last ChatFault.
 
-        `body` may be a function, called for each attempt. `check` may raise ChatFault for a reply it has no use for:
-        it is asked again. `bill` is added to beside the client's own, whatever happens.
+        `body` may be a function, called for each attempt. `check` may raise ChatFault for a reply it has no
+        use for: it is asked again. `bill` is added to beside the client's own, whatever happens.
         """
         own, open_, failed_at, attempt = ChatBill(), self._connections(), list[ChatServer](), 1
         try:
@@ -77,7 +78,7 @@ class ChatClient:
                     own.faults[fault.reason] += 1
                     if not fault.again or attempt == self.options.attempts:
                         raise
-                    # none after an answer that was of no use, or while there is a server that has not failed yet
+                    # none after an answer of no use, nor while there is a server that has not failed yet
                     pauses = fault.blamed and len(set(failed_at)) == len(open_.clients)
                     nth = len(failed_at) - len(open_.clients) + 1
                 await self._sleep(pause(self.options.backoff_s, nth) if pauses else 0.0)
@@ -140,7 +141,8 @@ class ChatClient:
     ) -> ChatReply:
         """The answer to one request, put more simply where the server refuses how it is put.
 
-        Fields it takes in the simpler form are remembered; a limit that leaves no room for the prompt is this request's.
+        Fields it takes in the simpler form are remembered; a limit that leaves no room for the prompt is this
+        request's.
         """
         request, refused = {"model": self.options.model, **body, **self.options.extra_body}, server.refused
         while True:

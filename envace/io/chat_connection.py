@@ -1,9 +1,9 @@
 """Requests over the wire to one OpenAI-compatible server, by the `openai` package.
 
 Flows in: where a model is and how it is asked (`ChatOptions`); bodies. Flows out: `ChatReply` or `ChatFault`.
-Invariant: the key is read from the environment variable that `key_env` names and stands in the header of a request
-alone: not in a log, a fault, a record or a repr; an answer that repeats it is blanked. Redirects are not followed, an
-attempt ends by its deadline however slowly a server sends, and an answer has a limit.
+Invariant: the key is read from the environment variable that `key_env` names and stands in the header of a
+request alone: not in a log, a fault, a record or a repr; an answer that repeats it is blanked. Redirects are
+not followed, an attempt ends by its deadline however slowly a server sends, and an answer has a limit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class ChatOptions:
     """Who is asked, in messages for people."""
 
     def key(self) -> str:
-        """The key's value, or "". Raises EnvironmentUnready when its variable is unset or no header can hold it."""
+        """The key's value, or "". Raises EnvironmentUnready when its variable is unset or no header can hold
+        it."""
         value = os.environ.get(self.key_env, "").strip() if self.key_env else ""
         if self.key_env and not value:
             at = shown(next(iter(self.servers)))
@@ -75,7 +76,8 @@ class ChatOptions:
 
 
 class ChatConnection:
-    """The SDK's client over connections that follow no redirect, use no proxy for this machine and bound an answer.
+    """The SDK's client over connections that follow no redirect, use no proxy for this machine and bound an
+    answer.
 
     It belongs to the event loop it is made in.
     """

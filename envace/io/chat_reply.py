@@ -1,11 +1,12 @@
 """What an OpenAI-compatible server sends back, read in one place.
 
 Flows in: the bytes and the status of an answer. Flows out: `ChatReply`, or `ChatFault` with a named reason.
-Invariant: whatever a server sends becomes one of the two. A fault's own text holds nothing a server wrote; what it
-wrote stands in `ChatFault.said`, with the key blanked.
+Invariant: whatever a server sends becomes one of the two. A fault's own text holds nothing a server wrote;
+what it wrote stands in `ChatFault.said`, with the key blanked.
 
-Reasons: timeout, unreachable, too_large, malformed (no chat completion), refused_by_model (refusal or content filter),
-http_<status>; `http_429` is a server's rate limit. A caller that reads a reply may raise further ones.
+Reasons: timeout, unreachable, too_large, malformed (no chat completion), refused_by_model (refusal or content
+filter), http_<status>; `http_429` is a server's rate limit. A caller that reads a reply may raise further
+ones.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ChatFault(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextCall:
-    """A tool call as it was written; `arguments` is text that may not be JSON, and {} where nothing was written."""
+    """A tool call as it was written; `arguments` is text that may not be JSON, {} where there was none."""
 
     id: str
     name: str
@@ -57,7 +58,7 @@ class TextCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatReply:
-    """The first choice of a chat completion: `ChatReply(text="hi", finish="stop", message={...}, usage={})`."""
+    """The first choice of a chat completion: `ChatReply(text="hi", finish="stop", tokens=12)`."""
 
     text: str
     thinking: str = ""
@@ -134,7 +135,7 @@ SUMMED = ("requests", "retries", "tokens", "tokens_in", "tokens_out", "unstated"
 
 
 def read_completion(content: str) -> ChatReply:
-    """The first choice of an answer with status 200. Raises ChatFault; for an error in it, with the status it names."""
+    """The first choice of an answer with status 200. Raises ChatFault, with the status an error names."""
     try:
         data = json.loads(content)
         error = data.get("error") if not data.get("choices") else None

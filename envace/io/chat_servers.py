@@ -1,9 +1,9 @@
 """Which of several servers of one model is asked next.
 
-Flows in: how each request went. Flows out: the server for the next one.
-Choice: the least (requests in flight + 1) x seconds a request / weight over servers that do not rest, those first that
-a question has not failed at. A server that fails several times in a row, or asks for a wait, rests; after it one
-request tries it again. Where every server rests, the one that is back first is asked.
+Flows in: how each request went. Flows out: the server for the next one. Choice: the least (requests in flight
++ 1) x seconds a request / weight over servers that do not rest, those first that a question has not failed
+at. A server that fails several times in a row, or asks for a wait, rests; after it one request tries it
+again. Where every server rests, the one that is back first is asked.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def choose(servers: Sequence[ChatServer], failed_at: Collection[ChatServer]) -> 
 
 
 def base_address(url: str, what: str = "the address") -> str:
-    """The address requests start with; a bare host gets `/v1`. Raises ParamsError unless it is http with a host."""
+    """The address requests start with; a bare host gets `/v1`. Raises ParamsError unless it is http with a
+    host."""
     base = url.strip().rstrip("/").removesuffix("/chat/completions")
     try:
         parts = urlsplit(base)

@@ -1,7 +1,7 @@
 """The judge's protocol, the judge that needs no model, and the choice between judges.
 
-Flows in: `JudgeParams` and the method's `judge_mode`, then a task, a turn index and the transcript. Flows out: one
-`Verdict` an item of that turn's checklist, in the checklist's order.
+Flows in: `JudgeParams` and the method's `judge_mode`, then a task, a turn index and the transcript. Flows
+out: one `Verdict` an item of that turn's checklist, in the checklist's order.
 Invariant: every judge sees the transcript (and the task's records), never the hidden state of a world.
 """
 
@@ -35,10 +35,11 @@ class RuleJudge:
 
 
 def make_judge(params: JudgeParams, mode: str = "turn") -> Judge:
-    """The judge `params.kind` names; `mode` is the method's `judge_mode`, which says how a language model is asked.
+    """The judge `params.kind` names; `mode` is the method's `judge_mode`, which says how a language model is
+    asked.
 
-    Rules read a whole turn at once, however a model would be asked. Raises EnvironmentUnready when the key's variable
-    is unset.
+    Rules read a whole turn at once, however a model would be asked. Raises EnvironmentUnready when the key's
+    variable is unset.
     """
     if params.kind == "rule":
         return RuleJudge()

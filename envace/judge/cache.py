@@ -1,10 +1,11 @@
 """Answers that were given before, by the hash of what was asked.
 
 Flows in: the request's content. Flows out: the answers it got the last time, or None.
-Invariant: only complete yes/no answers are kept, and nothing of what a server wrote; a line is written whole or
-counts for nothing, so several processes share one file and a killed one harms no other.
+Invariant: only complete yes/no answers are kept, and nothing of what a server wrote; a line is written whole
+or counts for nothing, so several processes share one file and a killed one harms no other.
 
-On disk: `answers.jsonl` below the caller's folder, one line an answer: {"key": <sha256>, "answers": {"C0": true}}.
+On disk: `answers.jsonl` below the caller's folder, one line an answer:
+{"key": <sha256>, "answers": {"C0": true}}.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class AnswerCache:
         return {item.id: Answer.YES if answers[item.id] else Answer.NO for item in items}
 
     def put(self, key: str, answers: Mapping[str, Answer]) -> None:
-        """Keep the answers to all items of a question; a set with an unscored one is not kept. Raises OSError."""
+        """Keep the answers to all items of a question, or nothing where one is unscored. Raises OSError."""
         if Answer.UNSCORED not in answers.values():
             self._known[key] = {id_: answer is Answer.YES for id_, answer in answers.items()}
             self._lines.append({"key": key, "answers": self._known[key]})

@@ -1,10 +1,11 @@
-"""Verdicts of a turn -> its reward; rewards of turns -> the episode's; and the checklist training is judged by.
+"""Verdicts of a turn -> its reward; rewards of turns -> the episode's; and the checklist training is judged
+by.
 
 Flows in: the items of a turn and any number of verdicts on them. Flows out: `TurnScore`, then one number in
 [0, 1] an episode.
 Invariant: an item passes when any verdict on it is yes; a turn with an item nobody could judge has no reward
-at all, so that a broken judge can be told from a failed policy. Only `training_task` takes items away, and only
-training calls it: an evaluation is judged by the whole checklist.
+at all, so that a broken judge can be told from a failed policy. Only `training_task` takes items away, and
+only training calls it: an evaluation is judged by the whole checklist.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def episode_reward(turn_rewards: Sequence[float], n_turns: int) -> float:
 
 
 def training_task(task: Task, method: Method) -> Task:
-    """The task with the checklist that training is judged by: the whole one, or (`grounding: drop`) one without
-    grounding items. Raises DataError when nothing that carries weight would be left of a turn."""
+    """The task with the checklist that training is judged by: the whole one, or (`grounding: drop`) one
+    without grounding items. Raises DataError when nothing that carries weight would be left of a turn."""
     if method.grounding == "keep":
         return task
     turns = tuple(_without_grounding(task, turn) for turn in range(len(task.checklist)))
@@ -74,7 +75,8 @@ def _without_grounding(task: Task, turn: int) -> tuple[Item, ...]:
     total, left = (math.fsum(item.weight for item in group) for group in (items, kept))
     if left <= 0:
         raise DataError(
-            f"task {task.id}, turn {turn}: without its items on {GROUNDING} (grounding: drop) nothing is left to reward"
+            f"task {task.id}, turn {turn}: without its items on {GROUNDING} (grounding: drop) "
+            "nothing is left to reward"
         )
     names = {item.id for item in kept}
     return tuple(

@@ -1,12 +1,14 @@
 """What a step's or a stage's judging came to, flat.
 
 Flows in: verdicts, of whichever processes judged. Flows out: `{name: float}`.
-Invariant: a name has exactly one slash; sums are over the verdicts given, so a turn whose episode was cancelled is
-on the judge's own bill alone. The counts of requests are there only where a server or its cache was asked.
+Invariant: a name has exactly one slash; sums are over the verdicts given, so a turn whose episode was
+cancelled is on the judge's own bill alone. The counts of requests are there only where a server or its cache
+was asked.
 
 judge/verdicts yes no unscored     answers; unscored_<reason> each reason that occurs, `judge_` left out
 judge/requests retries             sent to servers; of them after a question's first
-judge/timed_out unreachable malformed refused   attempts without a usable answer, a later one may have brought it
+judge/timed_out unreachable malformed refused
+                                   attempts without a usable answer, a later one may have brought it
 judge/cached tokens seconds cost   verdicts the cache knew; what the others took, audits apart
 judge/audited audit_agreement audit_kappa audit_tokens audit_cost   of items answered both ways
 """
@@ -69,8 +71,7 @@ def _asked(asked: Sequence[Verdict], verdicts: Sequence[Verdict]) -> dict[str, f
 
 
 def _audits(both: Sequence[tuple[Verdict, Audit]]) -> dict[str, float]:
-    agreed = Agreement()
-    agreed.count([v.answer for v, _ in both], [a.answer for _, a in both])
+    agreed = Agreement((v.answer, a.answer) for v, a in both)
     shares = {"audit_agreement": agreed.share, "audit_kappa": agreed.kappa}
     sums = {
         "audited": len(both),

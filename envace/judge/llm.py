@@ -1,8 +1,8 @@
 """A judge that asks a language model.
 
 Flows in: a task, the turn just answered and the transcript. Flows out: one `Verdict` an item.
-Invariant: a verdict is yes or no only where a reply says so (`llm_answers`). Anything else, silence, prose, a broken
-server, is unscored with a named reason; nothing raises, nothing is guessed.
+Invariant: a verdict is yes or no only where a reply says so (`llm_answers`). Anything else, silence, prose, a
+broken server, is unscored with a named reason; nothing raises, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from envace.config import JudgeParams
 from envace.errors import ParamsError
 from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions, ChatReply
 from envace.io.chat_servers import shown
-from envace.judge.audit import Agreement, audited, said
+from envace.judge.audit import audited
 from envace.judge.cache import AnswerCache, SharedLines, content_key
 from envace.judge.checklist import item_answer
 from envace.judge.llm_answers import ITEM_OPEN, judge_reason, read_step, read_turn
@@ -43,14 +43,14 @@ class Found:
 class LLMJudge:
     """Asks OpenAI-compatible servers. Raises EnvironmentUnready at construction when its key is not set.
 
-    `mode` is the method's `judge_mode`; `backoff_s` the mean of the first pause after a fault of a server. `bill`,
-    `audit_bill` and `agreement` hold what all turns so far have cost and what the audited ones showed.
+    `mode` is the method's `judge_mode`; `backoff_s` the mean of the first pause after a fault of a server.
+    `bill` and `audit_bill` hold what all turns so far and their audits have cost.
     """
 
     def __init__(self, params: JudgeParams, mode: str = "turn", *, backoff_s: float = 1.0):
         self.params, self.mode = params, mode
         self.client = ChatClient(chat_options(params, backoff_s))
-        self.bill, self.audit_bill, self.agreement = ChatBill(), ChatBill(), Agreement()
+        self.bill, self.audit_bill = ChatBill(), ChatBill()
         self.cached = 0
         """Questions that the cache has answered."""
         self.unkept = 0
@@ -97,8 +97,8 @@ class LLMJudge:
     async def _judge_by_steps(
         self, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: ChatBill
     ) -> list[Verdict]:
-        """The paper's way: every step with every item. An item holds when it holds for any step; without a step
-        it does not."""
+        """The paper's way: every step with every item. An item holds when it holds for any step; without a
+        step it does not."""
         before, steps = steps_of(turn, messages)
 
         async def ask(item: Item, now: Sequence[Message]) -> Found:
@@ -140,7 +140,8 @@ class LLMJudge:
         return found
 
     async def _ask(self, items: Sequence[Item], request: Request, read: Read, bill: ChatBill) -> Found:
-        """Attempts until every item is answered. Only items still open are asked again; an answer once given stays."""
+        """Attempts until every item is answered. Only items still open are asked again; an answer once given
+        stays."""
         answers: dict[str, tuple[Answer, str]] = {}
         left, own = list(items), ChatBill()
 
@@ -164,15 +165,14 @@ class LLMJudge:
     async def _audit(
         self, task: Task, turn: int, messages: Sequence[Message], verdicts: Sequence[Verdict]
     ) -> list[Audit | None]:
-        """Judge a turn of the sample the other way too, and count how far the two agree. None for other turns."""
+        """A turn of the sample judged the other way too; None for other turns."""
         p, items = self.params, task.checklist[turn]
-        if not p.audit or not audited(p.audit_seed, p.audit, task.id, turn, said(messages)):
+        if not p.audit or not audited(p.audit_seed, p.audit, task.id, turn, messages):
             return [None] * len(verdicts)
         other_mode = "turn" if self.mode == "step_item" else "step_item"
         others = await self._judge(other_mode, items, turn, messages, self.audit_bill)
         by_turn, by_steps = (others, verdicts) if other_mode == "turn" else (verdicts, others)
         answers = {"turn_answers": [v.answer for v in by_turn], "step_answers": [v.answer for v in by_steps]}
-        self.agreement.count(*answers.values())
         if self._audits:
             record = {"task": task.id, "turn": turn, "items": [i.id for i in items], **answers}
             self._keep(partial(self._audits.append, record))

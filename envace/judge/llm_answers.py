@@ -1,8 +1,8 @@
 """What a judge's model says -> yes, no or unscored with a reason.
 
 Flows in: the text of a reply, or the fault that stands for one. Flows out: an `Answer` an item, or a reason.
-Invariant: yes and no come only from a JSON boolean, or from exactly the word true, false, yes or no, in the item's own
-place. Nothing is searched for in prose and nothing is guessed.
+Invariant: yes and no come only from a JSON boolean, or from exactly the word true, false, yes or no, in the
+item's own place. Nothing is searched for in prose and nothing is guessed.
 
 Reasons of unscored verdicts, each with a detail after ": ":
   judge_timeout      no complete reply within the deadline of one request

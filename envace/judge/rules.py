@@ -2,41 +2,44 @@
 
 Flows in: an item with its rule, the task's records, the messages so far. Flows out: one `Verdict`.
 Invariant: a rule reads the transcript only (grounding also reads the task's records), so a rehearsal that
-differs from the hidden truth does not punish correct acting. A rule that is missing or broken anywhere, even in
-a branch not taken, gives UNSCORED with a reason and never NO.
+differs from the hidden truth does not punish correct acting. A rule that is missing or broken anywhere, even
+in a branch not taken, gives UNSCORED with a reason and never NO.
 
 The language. A rule is an object with `kind`; one example each:
 
-called        a call with exactly these arguments was made in this turn
+called      a call with exactly these arguments was made in this turn
     {"kind": "called", "tool": "get_order", "args": {"order_id": {"user": "kite", "prefix": "#"}}}
-only_calls    of these tools, exactly these calls were made in this turn, each after the response of `after` was
-              shown (optional); a call repeated because its response was an error counts once
+only_calls  of these tools, exactly these calls were made in this turn, each after the response of `after` was
+            shown (optional); a call repeated because its response was an error counts once
     {"kind": "only_calls", "tools": ["cancel_order", "refund_order"], "calls": [{"tool": "cancel_order",
      "args": {"order_id": "#kite"}}], "after": {"tool": "get_order", "args": {"order_id": "#kite"}}}
-says          the reply that closes the turn has every value of `all` and none of `none`, as whole words; of
-              `one_of.words` it has `one_of.is` and no other. With `about`, only the part of the reply between
-              that value and the next one of `among` counts. No reply: no.
+says        the reply that closes the turn has every value of `all` and none of `none`, as whole words; of
+            `one_of.words` it has `one_of.is` and no other. With `about`, only the part of the reply between
+            that value and the next one of `among` counts. No reply: no.
     {"kind": "says", "about": "#kite", "among": ["#kite", "#dune"], "none": ["sorry"],
      "one_of": {"words": ["pending", "shipped"], "is": {"seen": {"tool": "get_order",
                 "args": {"order_id": "#kite"}, "path": "status"}}}}
-if_observed   the first case that fits the first response shown for this call in this turn decides; no response
-              shown, or no case fits and no `else`: no. A case compares fields: a constant, {"not": constant},
-              {"above": number} or {"present": true|false}.
+if_observed the first case that fits the first response shown for this call in this turn decides; no response
+            shown, or no case fits and no `else`: no. A case compares fields: a constant, {"not": constant},
+            {"above": number} or {"present": true|false}.
     {"kind": "if_observed", "tool": "get_order", "args": {"order_id": "#kite"},
-     "cases": [{"where": {"status": "pending", "total": {"above": 80}}, "then": {"kind": "says", "all": ["ok"]}}],
+     "cases": [{"where": {"status": "pending", "total": {"above": 80}},
+                "then": {"kind": "says", "all": ["ok"]}}],
      "else": {"kind": "says", "all": ["sorry"]}}
-all, any      every one, or at least one, of the rules holds
+all, any    every one, or at least one, of the rules holds
     {"kind": "all", "rules": [{"kind": "called", "tool": "get_order", "args": {"order_id": "#kite"}}]}
-grounded      at least one response was shown in this turn, and each to a call that matches a record (of this turn
-              or an earlier one) equals such a record. With `world`, each is what that world answers, rebuilt from
-              the records with every call of the transcript replayed in order, so that a record which a change
-              has made stale binds nothing; `part` keeps the judgement to calls that match a record ("records")
-              or to those that match none ("rules"). A call the tools' schemas forbid is refused, in whatever words.
+grounded    at least one response was shown in this turn, and each to a call that matches a record (of this
+            turn or an earlier one) equals such a record. With `world`, each is what that world answers,
+            rebuilt from the records with every call of the transcript replayed in order, so that a record
+            which a change has made stale binds nothing; `part` keeps the judgement to calls that match a
+            record ("records") or to those that match none ("rules"). A call the tools' schemas forbid is
+            refused, in whatever words.
     {"kind": "grounded"}        {"kind": "grounded", "world": "desk", "part": "records"}
 
-A value is a constant (text, number, true/false, null); {"user": "kite", "prefix": "#"}, a word the user has said,
-with an optional prefix; or {"seen": {"tool":, "args":, "path": "status"}}, a field (dots descend) of the first
-response shown for that call, looked for in this turn and then in earlier ones. A value never shown equals nothing.
+A value is a constant (text, number, true/false, null); {"user": "kite", "prefix": "#"}, a word the user has
+said, with an optional prefix; or {"seen": {"tool":, "args":, "path": "status"}}, a field (dots descend) of
+the first response shown for that call, looked for in this turn and then in earlier ones. A value never shown
+equals nothing.
 """
 
 from __future__ import annotations
@@ -84,9 +87,6 @@ def judge_item(item: Item, task: Task, turn: int, messages: Sequence[Message]) -
     except RuleError as e:
         return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason=f"rule_invalid: {e}")
     return Verdict(item_id=item.id, turn=turn, answer=Answer.YES if held else Answer.NO)
-
-
-# --- evaluation -----------------------------------------------------------------------------------------------
 
 
 def _holds(rule: dict[str, JSON], scene: Scene) -> bool:
@@ -159,7 +159,7 @@ class _Replayable(Protocol):
 
 
 def _replayed(kind: str, scene: Scene) -> dict[int | None, bool]:
-    """Message index of each response shown so far -> whether a world rebuilt from the records answers the same."""
+    """Message index of each response shown so far -> whether a world rebuilt from the records answers so."""
     cls = worlds.world_class(kind)
     if not hasattr(cls, "from_records"):
         raise RuleError(f"a world of kind {kind!r} cannot be rebuilt: its class has no from_records")

@@ -1,9 +1,9 @@
 """A policy behind an OpenAI-compatible server.
 
-Flows in: requests. Flows out: completions whose text is put together from content, reasoning and structured calls, so
-that the same parser reads every policy.
-Invariant: the key appears in no message. Output ids are re-encoded text (or empty without a renderer): good for
-evaluation, not for training.
+Flows in: requests. Flows out: completions whose text is put together from content, reasoning and structured
+calls, so that the same parser reads every policy.
+Invariant: the key appears in no message. Output ids are re-encoded text (or empty without a renderer): good
+for evaluation, not for training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ FINISH = {"length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
 
 
 class EndpointPolicy:
-    """`EndpointPolicy(Endpoint(base_url="http://host:8000/v1", model="name"))`. Close with `await aclose()`."""
+    """`EndpointPolicy(Endpoint(base_url="http://host:8000/v1", model="name"))`. Close with `await
+    aclose()`."""
 
     def __init__(
         self,
@@ -108,7 +109,6 @@ def written_text(reply: ChatReply) -> str:
         if isinstance(arguments, dict):
             parts.append(render_calls([ToolCall(name=call.name, arguments=arguments)]))
         else:
-            parts.append(
-                f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
-            )
+            written = f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}'
+            parts.append(f"<tool_call>\n{written}\n</tool_call>")
     return sanitise("\n".join(part for part in parts if part))

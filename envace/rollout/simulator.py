@@ -1,8 +1,8 @@
 """A simulator: another model, behind an endpoint, given the identical REHEARSE prompt.
 
 Flows in: one call with the conversation before it, and `rollout.simulator`. Flows out: the response it wrote.
-Invariant: its words are not the policy's, so no generation comes back and nothing of it is trained on. A server that
-cannot be used ends the episode as SOURCE_FAILED, with its address and the cause.
+Invariant: its words are not the policy's, so no generation comes back and nothing of it is trained on. A
+server that cannot be used ends the episode as SOURCE_FAILED, with its address and the cause.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from envace.types import Endpoint, Source, replace
 
 
 class SimulatorSource(RehearsalSource):
-    """The prompt is cut as the policy's own would be, by the policy's tokenizer; sampling is the simulator's."""
+    """The prompt is cut as the policy's own would be, by the policy's tokenizer; sampling is the
+    simulator's."""
 
     def __init__(self, renderer: Renderer, prompt_set: PromptSet, method: Method, params: RolloutParams):
         own = params.simulator
         if not (own.base_url and own.model):
             raise ParamsError(
-                "method.source is 'simulator' but rollout.simulator.base_url or .model is empty; name the server that "
-                "plays the world"
+                "method.source is 'simulator' but rollout.simulator.base_url or .model is empty; "
+                "name the server that plays the world"
             )
         longest = own.max_tokens or params.response_tokens
         params = replace(params, response_tokens=longest)
@@ -39,7 +40,8 @@ class SimulatorSource(RehearsalSource):
 
 
 def shared_policy(own: SimulatorParams) -> EndpointPolicy:
-    """One policy for all episodes of a process: they share its connections and its limit of requests in flight."""
+    """One policy for all episodes of a process: they share its connections and its limit of requests in
+    flight."""
     key = repr(own)
     if key not in _policies:
         endpoint = Endpoint(

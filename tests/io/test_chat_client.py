@@ -1,4 +1,4 @@
-"""The chat client against servers that are good, busy, rude or lying, played by a transport or on loopback."""
+"""The chat client against servers that are good, busy, rude or lying, played by a transport."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envace.errors import EnvironmentUnready, ParamsError
 from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions
 from envace.io.chat_reply import error_code, read_completion, retry_after
-from envace.io.chat_servers import ChatServer, base_address, choose, host, shown
+from envace.io.chat_servers import ChatServer, base_address, choose
 
 CANARY = "canary-7b1f-never-to-be-seen"
 URL = "http://model.test/v1"
@@ -73,7 +73,7 @@ def fault_of(made, body=BODY):
     return caught.value
 
 
-# --- requests -------------------------------------------------------------------------------------------------
+# --- requests
 
 
 def test_a_request_is_ascii_json_with_model_extra_body_and_key_and_nothing_else_is_told(monkeypatch):
@@ -87,9 +87,15 @@ def test_a_request_is_ascii_json_with_model_extra_body_and_key_and_nothing_else_
     assert script.bodies() == [{"model": "m", **BODY, "chat_template_kwargs": {"x": 1}}]
     assert sent.headers["authorization"] == f"Bearer {CANARY}" and "another" not in str(sent.headers)
     assert set(sent.headers) <= {
-        "host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length",
+        "host",
+        "accept",
+        "accept-encoding",
+        "connection",
+        "user-agent",
+        "content-type",
+        "content-length",
         "authorization",
-    }  # fmt: skip
+    }
     assert (bill.requests, bill.retries, bill.answered, bill.server) == (1, 0, 1, "model.test")
 
 
@@ -168,12 +174,7 @@ def test_an_address_that_cannot_be_one_is_refused_without_showing_a_password(url
     assert "s3cret" not in str(caught.value)
 
 
-def test_addresses_for_people_and_for_records():
-    assert shown("http://me:s3cret@h:1/v1?key=s3cret") == "http://h:1/v1"
-    assert host("http://user:s3cret@h:1/k3y/v1?key=k3y") == "h:1"
-
-
-# --- faults and attempts --------------------------------------------------------------------------------------
+# --- faults and attempts
 
 
 @pytest.mark.parametrize(
@@ -209,8 +210,10 @@ def test_a_status_keeps_its_code_and_what_was_said():
     assert (fault.status, fault.code, fault.detail) == (402, "insufficient_quota", "HTTP 402")
     assert "pay first" in fault.said and "pay first" not in str(fault)
     assert [error_code(t) for t in ("", "[]", '{"error": {"code": "Has Spaces", "type": "x_y_z"}}')] == [
-        "", "", "x_y_z",
-    ]  # fmt: skip
+        "",
+        "",
+        "x_y_z",
+    ]
 
 
 def test_an_answer_after_faults_leaves_them_on_the_bill():
@@ -301,7 +304,7 @@ def test_one_client_serves_several_event_loops():
     assert [ask(made)[0].text for _ in range(2)] == ["hi", "hi"]
 
 
-# --- what servers do not take ---------------------------------------------------------------------------------
+# --- what servers do not take
 
 
 def test_a_server_without_schemas_is_asked_plainly_from_then_on():
@@ -334,7 +337,7 @@ def test_a_prompt_that_leaves_room_for_a_shorter_answer_is_asked_for_one():
     assert [b["max_tokens"] for b in script.bodies()] == [9, 5]
 
 
-# --- replies --------------------------------------------------------------------------------------------------
+# --- replies
 
 
 def test_a_reply_is_read_in_one_way_whatever_its_shape():
@@ -350,8 +353,13 @@ def test_a_reply_is_read_in_one_way_whatever_its_shape():
     got = read_completion(reply(parts, reasoning_content="hm", tool_calls=calls, finish="length").text)
     assert (got.text, got.thinking, got.finish, got.truncated) == ("ab", "hm", "length", True)
     assert [(c.name, c.arguments) for c in got.calls] == [
-        ("a", '{"x": 1}'), ("b", "{}"), ("c", "{}"), ("d", '{"y": 2}'), ("e", '{"x": '), ("", "{}"),
-    ]  # fmt: skip
+        ("a", '{"x": 1}'),
+        ("b", "{}"),
+        ("c", "{}"),
+        ("d", '{"y": 2}'),
+        ("e", '{"x": '),
+        ("", "{}"),
+    ]
     assert read_completion(reply(None).text).text == ""
 
 
@@ -395,7 +403,7 @@ def test_the_shares_of_a_bill_add_up_to_it(parts):
     assert total == bill and bill.price(2.0, 50.0) == pytest.approx(90 * 2e-6 + 11 * 50e-6)
 
 
-# --- several servers ------------------------------------------------------------------------------------------
+# --- several servers
 
 
 def by_host(**answers):

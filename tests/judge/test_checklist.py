@@ -32,8 +32,8 @@ ITEMS = (item(0, 0.25), item(1, 0.2), item(2, 0.55))
 
 
 def test_an_item_passes_when_any_step_passed_it_and_unreached_turns_count_zero():
-    """Test vector (iv) of the specification (method, section 12): weights .25/.2/.55, verdicts by step [T,F,F] and
-    [F,F,T], two turns of which the second is not reached: r = .8, R = .4. Vectors (i) to (iii) are in test_advantage."""
+    """Test vector (iv) of the specification (method, section 12): weights .25/.2/.55, verdicts [T,F,F]
+    and [F,F,T], two turns of which the second is not reached: r = .8, R = .4."""
     steps = [*verdicts(YES, NO, NO), *verdicts(NO, NO, YES)]
     score = turn_reward(ITEMS, steps)
     assert score.reward == pytest.approx(0.8)
@@ -79,7 +79,7 @@ def test_more_judged_turns_than_the_task_has_is_an_error():
         episode_reward([1.0, 1.0], 1)
 
 
-# --- the checklist training is judged by ----------------------------------------------------------------------
+# --- the checklist training is judged by
 
 
 def judged_task() -> Task:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from judge_kit import FINE, ITEMS, MESSAGES, TASK, by_steps, judge_turns, judged, params
 
 from envace.config import JudgeParams
-from envace.judge.audit import Agreement, agreement, audited, said
+from envace.judge.audit import Agreement, agreement, audited
 from envace.judge.base import make_judge
 from envace.judge.cache import SharedLines
 from envace.judge.counts import judge_metrics
@@ -76,21 +76,21 @@ def test_cost_is_what_was_read_and_written_at_its_prices():
     assert sum(v.cost_tokens for v in verdicts) == 110 and judge.bill.answered == 1
 
 
-# --- audit ----------------------------------------------------------------------------------------------------
+# --- audit
 
 
 def test_an_audited_turn_is_judged_both_ways_and_keeps_its_own_verdicts(tmp_path):
     judge, verdicts, server = judged(lambda text: {"answer": True}, audit=1.0, cache=str(tmp_path))
     assert [v.answer.value for v in verdicts] == ["yes", "no"] and len(server.bodies) == 1 + 4
-    assert (judge.agreement.both_yes, judge.agreement.steps_only, judge.agreement.share) == (1, 1, 0.5)
     assert sum(v.cost_tokens for v in verdicts) == 110 and judge.audit_bill.tokens == 440
-    assert agreement(SharedLines(tmp_path / "audit.jsonl").news()) == judge.agreement
+    found = agreement(SharedLines(tmp_path / "audit.jsonl").news())
+    assert found == {(YES, YES): 1, (NO, YES): 1} and found.share == 0.5
 
 
 def test_by_default_a_fiftieth_of_turns_is_audited_and_their_agreement_is_a_metric():
-    """What is drawn follows from the seed and the dialogues; C0 is yes both ways, C1 no by the turn and yes by steps."""
+    """What is drawn follows from seed and dialogue; C0 is yes both ways, C1 by steps alone."""
     tasks = tuple(replace(TASK, id=f"t{k}") for k in range(300))
-    drawn = [t.id for t in tasks if audited(1, 0.02, t.id, 0, said(MESSAGES))]
+    drawn = [t.id for t in tasks if audited(1, 0.02, t.id, 0, MESSAGES)]
     assert 1 <= len(drawn) <= 15  # 6 +- 3.7 standard deviations of 2.4
     with serving(lambda i: by_steps(lambda text: {"answer": True})(server, i)) as server:
         _, turns = judge_turns(JudgeParams(kind="llm", base_url=server.url, model="m"), len(tasks), tasks)
@@ -111,39 +111,40 @@ def test_rules_are_never_audited():
     "change", [{"content": "no"}, {"thinking": "no"}, {"role": "tool"}, {"calls": ()}, {"turn": 1}]
 )
 def test_an_audit_is_drawn_by_everything_that_was_said(change):
-    spoken = MESSAGES[2]
-    assert said((*MESSAGES[:2], replace(spoken, **change))) != said(MESSAGES[:3])
-    assert said([Message(role="user", content="\ud800")])  # no text breaks it
+    changed = (*MESSAGES[:2], replace(MESSAGES[2], **change))
+    drawn = [[audited(1, 0.5, f"t{k}", 0, said) for k in range(40)] for said in (MESSAGES[:3], changed)]
+    assert drawn[0] != drawn[1]
+    audited(1, 0.5, "t", 0, [Message(role="user", content="\ud800")])  # no text breaks it
 
 
 def test_an_audit_that_fails_changes_no_verdict():
     judge, verdicts, _ = judged(lambda text: "prose", audit=1.0, attempts=1)
     assert [v.answer.value for v in verdicts] == ["yes", "no"]
-    assert (judge.agreement.unscored, judge.agreement.share) == (2, None)
+    assert {v.audit.answer for v in verdicts} == {UNSCORED}
+    assert "judge/audit_agreement" not in judge_metrics(verdicts)
 
 
 def test_agreement_by_hand():
-    a = Agreement()
-    a.count([YES, YES, YES, NO, NO], [YES, YES, NO, NO, UNSCORED])
+    a = Agreement(zip([YES, YES, YES, NO, NO], [YES, YES, NO, NO, UNSCORED]))
     # 3 of 4 alike; chance 3/4 * 2/4 + 1/4 * 2/4 = 1/2; kappa (3/4 - 1/2) / (1 - 1/2)
-    assert (a.compared, a.unscored, a.share, a.kappa) == (4, 1, 0.75, 0.5)
+    assert (a.compared, a.share, a.kappa) == (4, 0.75, 0.5)
     assert Agreement().share is None and Agreement().kappa is None
-    alike = Agreement()
-    alike.count([YES], [YES])
+    alike = Agreement([(YES, YES)])
     assert (alike.share, alike.kappa) == (1.0, None)
 
 
 def test_the_sample_has_its_share_and_depends_on_seed_and_content_alone():
-    drawn = [audited(1, 0.2, f"t{i}", 0, b"x") for i in range(2000)]
+    drawn = [audited(1, 0.2, f"t{i}", 0, MESSAGES) for i in range(2000)]
     assert 340 <= sum(drawn) <= 460  # 400 +- 3.4 standard deviations of 18
-    assert drawn == [audited(1, 0.2, f"t{i}", 0, b"x") for i in range(2000)]
-    assert drawn != [audited(2, 0.2, f"t{i}", 0, b"x") for i in range(2000)]
-    assert drawn != [audited(1, 0.2, f"t{i}", 0, b"y") for i in range(2000)]
+    assert drawn == [audited(1, 0.2, f"t{i}", 0, MESSAGES) for i in range(2000)]
+    assert drawn != [audited(2, 0.2, f"t{i}", 0, MESSAGES) for i in range(2000)]
+    assert drawn != [audited(1, 0.2, f"t{i}", 0, MESSAGES[:2]) for i in range(2000)]
 
 
-@given(st.integers(0, 9), st.text(max_size=5), st.integers(0, 5), st.binary(max_size=5))
+@given(st.integers(0, 9), st.text(max_size=5), st.integers(0, 5), st.text(max_size=5))
 def test_none_or_all_are_audited_at_the_ends_and_shares_are_nested(seed, task, turn, content):
-    at = [audited(seed, share, task, turn, content) for share in (0.0, 0.3, 0.6, 1.0)]
+    said = [Message(role="user", content=content)]
+    at = [audited(seed, share, task, turn, said) for share in (0.0, 0.3, 0.6, 1.0)]
     assert not at[0] and at[3] and at == sorted(at)
 
 

@@ -128,7 +128,15 @@ def test_a_value_never_shown_equals_nothing_and_an_empty_one_is_said_by_nobody()
 
 def test_if_observed_follows_what_was_shown():
     yes, no = {"kind": "all", "rules": []}, {"kind": "any", "rules": []}
-    rule = {"kind": "if_observed", **LOOK, "cases": [{"where": {"status": "pending", "total": {"above": 80}}, "then": no}, {"where": {"status": "pending"}, "then": yes}], "else": no}  # fmt: skip
+    rule = {
+        "kind": "if_observed",
+        **LOOK,
+        "cases": [
+            {"where": {"status": "pending", "total": {"above": 80}}, "then": no},
+            {"where": {"status": "pending"}, "then": yes},
+        ],
+        "else": no,
+    }
     assert holds(rule)
     assert not holds(rule, talk=[*TALK[:2], shown({**ROW, "total": 95}), *TALK[3:]])
     assert not holds(rule, talk=[*TALK[:2], shown({**ROW, "status": "shipped"}), *TALK[3:]])

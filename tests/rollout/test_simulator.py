@@ -1,4 +1,4 @@
-"""A simulator behind an endpoint plays the world: the identical prompt, named failures, nothing trained on."""
+"""A simulator behind an endpoint plays the world: the identical prompt, named failures."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ SETTINGS = {"model": "sim", "attempts": 2, "timeout_s": 5}
 
 @pytest.fixture
 def serve():
-    """Starts a server that answers by (status, headers, text, seconds to wait), or by a function of no argument."""
+    """Starts a server that answers by (status, headers, text, seconds to wait), or by a function."""
     with ExitStack() as running:
 
         def made(answer):
@@ -40,19 +40,33 @@ GOOD = (200, {}, render_result({"state": "new"}), 0)
 def parsed(url, **settings):
     """Parameters whose arm `sim` has the simulator as its source."""
     rollout = {**to_dict(PARAMS), "simulator": {"base_url": url, **SETTINGS, **settings}}
-    return parse({
-        "rollout": rollout, "train": {"runs": ["sim-1"]}, "arms": {"sim": {"source": "simulator"}},
-        "eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
-    })  # fmt: skip
+    return parse(
+        {
+            "rollout": rollout,
+            "train": {"runs": ["sim-1"]},
+            "arms": {"sim": {"source": "simulator"}},
+            "eval": {"policies": ["start"]},
+            "tts": {"policy": "start"},
+            "fidelity": {"policies": ["start"]},
+        }
+    )
 
 
 async def episode(params, policy, name="e", source="simulator"):
     method = replace(params.resolved_method("sim"), source=source)
     return await run_episode(
-        TASK, policy=policy, source=make_source(TASK, method, policy, RENDERER, params.rollout), renderer=RENDERER,
-        judge=TableJudge(), method=method, params=params.rollout, episode_id=name, group_id="g", seed=5,
+        TASK,
+        policy=policy,
+        source=make_source(TASK, method, policy, RENDERER, params.rollout),
+        renderer=RENDERER,
+        judge=TableJudge(),
+        method=method,
+        params=params.rollout,
+        episode_id=name,
+        group_id="g",
+        seed=5,
         prompt_set=COMPACT,
-    )  # fmt: skip
+    )
 
 
 def play(params, acts=ACTS, **more):
@@ -85,8 +99,13 @@ def test_a_simulator_is_asked_exactly_what_the_policy_would_be(serve):
 def test_sampling_and_key_are_the_simulators_own(serve, monkeypatch):
     monkeypatch.setenv("SIM_KEY", "s3cret")
     server = serve(GOOD)
-    more = {"key_env": "SIM_KEY", "temperature": 0.3, "top_p": 0.9, "max_tokens": 900,
-            "extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}  # fmt: skip
+    more = {
+        "key_env": "SIM_KEY",
+        "temperature": 0.3,
+        "top_p": 0.9,
+        "max_tokens": 900,
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": True}},
+    }
     e = play(parsed(server.url, **more))
     body = server.bodies[0]
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["model"]) == (0.3, 0.9, 900, "sim")
@@ -107,13 +126,6 @@ def test_thoughts_are_no_response_and_a_broken_contract_is_an_error_with_a_name(
     assert e.observations[0].content == {"n": 1} and e.observations[0].failure is None
     assert (e.observations[1].error, e.observations[1].failure) == (True, FailureReason.NO_RESULT_TAG)
     assert e.stop is StopReason.DONE and e.counters["failure/no_result_tag"] == 1
-
-
-def test_a_busy_server_is_asked_again_when_it_says(serve):
-    answers = iter([(503, {"Retry-After": "0.2"}, "", 0), GOOD])
-    began = time.monotonic()
-    e = play(parsed(serve(lambda: next(answers)).url), [call("get"), "a", "b"])
-    assert e.stop is StopReason.DONE and time.monotonic() - began > 0.2
 
 
 @pytest.mark.parametrize(
