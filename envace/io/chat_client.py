@@ -15,7 +15,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -54,7 +53,7 @@ class ChatClient:
             base_address(url, f"{options.what}'s address"): weight for url, weight in options.servers.items()
         }
         self._sleep, self._shorter, self._transport = sleep, shorter, transport
-        self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+        self._open: dict[asyncio.AbstractEventLoop, _Connections] = {}
         options.key()
 
     async def ask(
@@ -171,6 +170,7 @@ class ChatClient:
     def _connections(self) -> _Connections:
         loop = asyncio.get_running_loop()
         if loop not in self._open:
+            self._open = {old: kept for old, kept in self._open.items() if not old.is_closed()}
             servers = [ChatServer(url, weight) for url, weight in self.addresses.items()]
             clients = {s: ChatConnection(s.base_url, self.options, self._transport) for s in servers}
             self._open[loop] = _Connections(clients, asyncio.Semaphore(self.options.concurrency))
