@@ -3,7 +3,8 @@
 Flows in: a task, a policy, an observation source, a judge and the method's switches. Flows out: an `Episode`
 with every generation's exact ids, the transcript, verdicts, reward, stop reason and counters.
 Invariant: exactly one stop reason; whatever foreign code does, an Episode comes back. Only cancellation (and a
-bug in this package) leaves `run_episode` as an exception.
+bug in this package) leaves `run_episode` as an exception. A missing verdict is never a score unless the method says so
+(`unscored: zero`), and then the episode still names what it lacks; the time a judge takes is not the episode's.
 
 Order of a step: budgets, ACT generation, grammar, validation, answers in call order, error budget. A turn ends
 with a reply (an empty one too: the user got nothing, and is told nothing) and is then judged.
@@ -21,24 +22,25 @@ from envace.chat.text import sanitise, split_thinking
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.judge.base import Judge
+from envace.judge.checklist import episode_reward, turn_reward
 from envace.policy.protocol import Completion, GenerationRequest, Policy
-from envace.rollout.answering import answer_all, close, refuse_message
 from envace.rollout.budget import act_room, calls_exhausted, exhausted, seeded
-from envace.rollout.interfaces import Halt, ObservationSource, ask
-from envace.rollout.judging import judge_turn, judge_unfinished, score
+from envace.rollout.interfaces import Halt, ObservationSource, ask, generation_of, halting
 from envace.rollout.prompts import PromptSet
-from envace.rollout.state import State, Watch
+from envace.rollout.state import FAILED, EpisodeState, Watch
+from envace.rollout.tool_calls import answer_calls, close_source, refuse_message
 from envace.types import (
+    Answer,
     Episode,
     FailureReason,
     FinishReason,
-    Generation,
     Memory,
     Message,
     Role,
     Sampling,
     StopReason,
     Task,
+    Verdict,
 )
 
 
@@ -64,29 +66,58 @@ async def run_episode(
     block only, never the transcript a judge reads. The deadline does not run while a judge works. The source is
     closed with the episode.
     """
-    sampling = sampling or Sampling(
-        temperature=params.temperature, top_p=params.top_p, max_tokens=params.response_tokens
+    state = EpisodeState(
+        task=task,
+        policy=policy,
+        source=source,
+        renderer=renderer,
+        judge=judge,
+        method=method,
+        params=params,
+        episode_id=episode_id,
+        seed=seed,
+        sampling=sampling
+        or Sampling(temperature=params.temperature, top_p=params.top_p, max_tokens=params.response_tokens),
+        watch=watch or (lambda event: None),
+        head=_head(prompt_set, method, memory),
+        messages=list(task.prefix),
     )
-    state = State(
-        task, policy, source, renderer, judge, method, params, episode_id, seed, sampling, watch,
-        head=_head(prompt_set, method, memory), messages=list(task.prefix),
-    )  # fmt: skip
     began = time.monotonic()
     try:
         halt = await _play(state)
     finally:
-        await close(state)
-    reward, unscored = score(state, halt)
+        await close_source(state)
+    reward, unscored = _score(state, halt)
     return Episode(
-        id=episode_id, task_id=task.id, group_id=group_id, attempt=attempt, seed=seed, prompt_set=prompt_set.hash,
-        generations=tuple(state.generations), messages=tuple(state.messages), observations=tuple(state.observations),
-        verdicts=tuple(state.verdicts), turn_rewards=tuple(state.turn_rewards), reward=reward,
-        unscored_reason=unscored, stop=halt.stop, stop_detail=halt.detail, counters=state.counted(),
-        real_calls=tuple(state.real_calls), seconds=time.monotonic() - began,
-    )  # fmt: skip
+        id=episode_id,
+        task_id=task.id,
+        group_id=group_id,
+        attempt=attempt,
+        seed=seed,
+        prompt_set=prompt_set.hash,
+        generations=tuple(state.generations),
+        messages=tuple(state.messages),
+        observations=tuple(state.observations),
+        verdicts=tuple(state.verdicts),
+        turn_rewards=tuple(state.turn_rewards),
+        reward=reward,
+        unscored_reason=unscored,
+        stop=halt.stop,
+        stop_detail=halt.detail,
+        counters=state.counted(),
+        real_calls=tuple(state.real_calls),
+        seconds=time.monotonic() - began,
+    )
 
 
-async def _play(state: State) -> Halt:
+def _head(prompt_set: PromptSet, method: Method, memory: Memory | None) -> str:
+    """System text on top of the task's own: the prompt set's, then the memory's one block."""
+    parts = [prompt_set.act_system() if method.act_text == "set" else None]
+    parts += [prompt_set.memory_block(memory) if memory and memory.text else None]
+    return "\n\n".join(p for p in parts if p)
+
+
+async def _play(state: EpisodeState) -> Halt:
     """Run to the stop, then judge the turn it left open."""
     try:
         async with asyncio.timeout(state.params.deadline_s) as state.clock:
@@ -98,16 +129,16 @@ async def _play(state: State) -> Halt:
             raise
         stopped = Halt(StopReason.DEADLINE, f"after {state.params.deadline_s:g} s")
     state.clock = None
-    await judge_unfinished(state, stopped)
+    await _judge_unfinished(state, stopped)
     return stopped
 
 
-async def _turns(state: State) -> None:
+async def _turns(state: EpisodeState) -> None:
     """Always ends by raising Halt."""
     while True:
         while not await _step(state):
             pass
-        required_unmet = await judge_turn(state)
+        required_unmet = await _judge_turn(state)
         if state.turn + 1 >= state.n_turns:
             raise Halt(StopReason.DONE)
         if state.turn + 1 >= state.task.n_turns:
@@ -120,7 +151,10 @@ async def _turns(state: State) -> None:
         state.say(Message(role="user", content=text, turn=state.turn))
 
 
-async def _step(state: State) -> bool:
+# --- a step ---------------------------------------------------------------------------------------------------
+
+
+async def _step(state: EpisodeState) -> bool:
     """One ACT generation and the answers to its calls. True when it was a reply."""
     _check_caps(state, at_turn_end=False)
     completion = await _act(state)
@@ -134,11 +168,11 @@ async def _step(state: State) -> bool:
         state.counters["errors"] += reply.failure is FailureReason.EMPTY_OUTPUT
         state.say_reply(reply)
         return True
-    await answer_all(state, reply, completion.text)
+    await answer_calls(state, reply, completion.text)
     return False
 
 
-def _check_caps(state: State, at_turn_end: bool) -> None:
+def _check_caps(state: EpisodeState, at_turn_end: bool) -> None:
     steps, calls = state.counters["act"], state.counters["calls"]
     if stop := exhausted(state.method, state.params, steps, state.micro_steps, at_turn_end):
         raise Halt(stop, f"{steps} ACT generations")
@@ -146,35 +180,37 @@ def _check_caps(state: State, at_turn_end: bool) -> None:
         raise Halt(stop, f"{calls} calls")
 
 
-async def _act(state: State) -> Completion:
+async def _act(state: EpisodeState) -> Completion:
     view, ids = state.prompt()
     context = getattr(state.policy, "context", None)
     budget = act_room(state.method, len(ids), state.sampling.max_tokens, state.params, context)
     if budget is None:
         raise Halt(StopReason.CONTEXT_BUDGET, f"prompt of {len(ids)} tokens")
     step = state.counters["act"]
-    sampling = seeded(state.sampling, budget, state.seed, Role.ACT, step)
-    completion = await ask(
-        state.policy,
-        GenerationRequest(
-            role=Role.ACT, messages=view, tools=state.task.tools, prompt_ids=ids, sampling=sampling,
-            episode_id=state.episode_id, task_id=state.task.id, turn=state.turn, step=step,
-        ),
-    )  # fmt: skip
-    state.record(Generation(
-        role=Role.ACT, turn=state.turn, step=step, prompt_ids=ids, output_ids=completion.output_ids,
-        logprobs=completion.logprobs, text=sanitise(completion.text), sampling=sampling,
-        finish=completion.finish, weight_version=completion.weight_version, seconds=completion.seconds,
-    ))  # fmt: skip
+    request = GenerationRequest(
+        role=Role.ACT,
+        messages=view,
+        tools=state.task.tools,
+        prompt_ids=ids,
+        sampling=seeded(state.sampling, budget, state.seed, Role.ACT, step),
+        episode_id=state.episode_id,
+        task_id=state.task.id,
+        turn=state.turn,
+        step=step,
+    )
+    completion = await ask(state.policy, request)
+    state.record(generation_of(request, completion))
     return completion
 
 
-def _read(state: State, completion: Completion) -> tuple[ParsedReply, FailureReason | None]:
+def _read(state: EpisodeState, completion: Completion) -> tuple[ParsedReply, FailureReason | None]:
     """Parse the newest ACT generation and stamp its failure on it."""
-    read = GRAMMARS[state.method.grammar].reply
-    reply = read(completion.text, thought_calls=state.method.thought_calls)
-    if len(reply.calls) > state.params.max_parallel and state.method.turn_caps == "always":
-        reply = _too_many(reply, completion.text, state.params.max_parallel)
+    method, limit = state.method, state.params.max_parallel
+    reply = GRAMMARS[method.grammar].reply(completion.text, thought_calls=method.thought_calls)
+    if len(reply.calls) > limit and method.turn_caps == "always":  # void as a whole: none is answered
+        detail = f"{len(reply.calls)} calls at once, at most {limit} allowed"
+        visible = split_thinking(sanitise(completion.text))[1].strip()
+        reply = ParsedReply(reply.thinking, visible, (), FailureReason.TOO_MANY_CALLS, detail)
     failure = reply.failure
     if completion.finish is FinishReason.LENGTH and failure is not FailureReason.EMPTY_OUTPUT:
         failure = FailureReason.TRUNCATED
@@ -183,15 +219,68 @@ def _read(state: State, completion: Completion) -> tuple[ParsedReply, FailureRea
     return reply, failure
 
 
-def _too_many(reply: ParsedReply, text: str, limit: int) -> ParsedReply:
-    """A message over the cap is void as a whole: none of its calls is answered."""
-    detail = f"{len(reply.calls)} calls at once, at most {limit} allowed"
-    visible = split_thinking(sanitise(text))[1].strip()
-    return ParsedReply(reply.thinking, visible, (), FailureReason.TOO_MANY_CALLS, detail)
+# --- the end of a turn ----------------------------------------------------------------------------------------
 
 
-def _head(prompt_set: PromptSet, method: Method, memory: Memory | None) -> str:
-    """System text on top of the task's own: the prompt set's, then the memory's one block."""
-    parts = [prompt_set.act_system() if method.act_text == "set" else None]
-    parts += [prompt_set.memory_block(memory) if memory and memory.text else None]
-    return "\n\n".join(p for p in parts if p)
+async def _judge_turn(state: EpisodeState) -> bool:
+    """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED) for an item nobody
+    could judge; under `unscored: zero` the turn has then been worth its other items, and one failed question is enough,
+    though the item held for another step."""
+    state.turn_open = False
+    items = state.task.checklist[state.turn] if state.turn < len(state.task.checklist) else ()
+    if not items:
+        return False
+    verdicts = await _verdicts(state)
+    state.verdicts += verdicts
+    for verdict in verdicts:
+        state.watch(verdict)
+    score = turn_reward(items, verdicts)
+    zero = state.method.unscored == "zero"
+    failed = {v.item_id: v.failed or v.reason for v in verdicts if v.failed or v.answer is Answer.UNSCORED}
+    lost = {i: failed.get(i, "") for i in (*score.unscored, *(failed if zero else ()))}
+    if verdicts and (zero or not lost):
+        state.turn_rewards.append(score.passed)
+    if lost:
+        why = ", ".join(sorted(set(lost.values()) - {""})) or "no verdict"
+        raise Halt(StopReason.JUDGE_FAILED, f"{', '.join(lost)}: {why}")
+    return score.required_unmet
+
+
+async def _verdicts(state: EpisodeState) -> list[Verdict]:
+    """Ask the judge. The deadline bounds the episode's own work and stands still; a judge has one of its own."""
+    now, clock = asyncio.get_running_loop().time, state.clock
+    ends = clock.when() if clock is not None else None
+    left = 0.0 if ends is None else ends - now()
+    if clock is not None:
+        clock.reschedule(None)
+    with halting(StopReason.JUDGE_FAILED):
+        verdicts = await state.judge.judge_turn(state.task, state.turn, tuple(state.messages))
+    if clock is not None:
+        clock.reschedule(now() + left)
+    return verdicts
+
+
+async def _judge_unfinished(state: EpisodeState, stopped: Halt) -> None:
+    """Judge the turn that the stop left open, where the method says so. The stop stays what it was.
+
+    An open turn in which ACT has said nothing is not judged: it counts 0 as an unreached one does.
+    """
+    said = any(m.role == "assistant" and m.turn == state.turn for m in state.messages)
+    wanted = stopped.stop not in FAILED and state.method.unfinished_turn == "judge"
+    if not (wanted and state.turn_open and said):
+        return
+    try:
+        await _judge_turn(state)
+    except Halt as halt:  # the episode is unscored
+        state.unscored = state.unscored or halt.detail
+
+
+def _score(state: EpisodeState, halt: Halt) -> tuple[float | None, str | None]:
+    """(reward, why it is unscored). An unscored episode has no reward, or under `unscored: zero` that of what was
+    judged: the open turn counts 0 and a failed item was a no."""
+    reason = state.unscored
+    if halt.stop in FAILED:
+        reason = f"{halt.stop.value}: {halt.detail}" if halt.detail else halt.stop.value
+    if reason and state.method.unscored == "exclude":
+        return None, reason
+    return episode_reward(state.turn_rewards, state.n_turns), reason or None

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from envace.chat.text import sanitise
 from envace.errors import describe
 from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.types import (
+    FailureReason,
     FinishReason,
     Generation,
     Message,
@@ -103,3 +105,24 @@ async def ask(
         n, m = len(completion.logprobs), len(completion.output_ids)
         raise Halt(stop, f"{n} log-probabilities for {m} output tokens")
     return completion
+
+
+def generation_of(
+    request: GenerationRequest, completion: Completion, failure: FailureReason | None = None
+) -> Generation:
+    """What is kept of one generation of either role."""
+    return Generation(
+        role=request.role,
+        turn=request.turn,
+        step=request.step,
+        call_index=request.call_index,
+        prompt_ids=request.prompt_ids,
+        output_ids=completion.output_ids,
+        logprobs=completion.logprobs,
+        text=sanitise(completion.text),
+        sampling=request.sampling,
+        finish=completion.finish,
+        weight_version=completion.weight_version,
+        failure=failure,
+        seconds=completion.seconds,
+    )

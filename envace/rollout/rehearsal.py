@@ -11,28 +11,25 @@ from collections import Counter
 
 from envace.chat.published import GRAMMARS
 from envace.chat.renderer import Renderer
-from envace.chat.text import sanitise
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.rollout.budget import room
-from envace.rollout.interfaces import Answered, CallContext, ask
+from envace.rollout.interfaces import Answered, CallContext, ask, generation_of
 from envace.rollout.prompts import PromptSet, RehearsalPrompt, select_records
 from envace.types import (
     FailureReason,
     FinishReason,
-    Generation,
     Message,
     Observation,
     Role,
-    Sampling,
     Source,
     StopReason,
     replace,
 )
 
 BROKEN = {"error": "the tool gave no usable response"}
-Fitted = tuple[tuple[Message, ...], tuple[int, ...], int, int]  # chat, ids, token budget, cuts
+Fitted = tuple[tuple[Message, ...], tuple[int, ...], int]  # chat, ids, token budget
 
 
 class RehearsalSource:
@@ -63,29 +60,30 @@ class RehearsalSource:
         prompt = self.prompt_set.rehearsal(
             ctx, records, show_thoughts=self.method.show_act_thoughts, check=check
         )
-        fitted = self._fit(prompt, ctx.sampling.max_tokens)
-        if fitted is None:
+        fit = self._cut_left if self.method.long_prompt == "left" else self._cut_sections
+        if (fitted := fit(prompt, ctx.sampling.max_tokens)) is None:
             return self._broken(FailureReason.PROMPT_TOO_LONG), None
-        messages, ids, budget, drop = fitted
-        self.counters.update(prompt.cut_counts(drop))
-        sampling = replace(ctx.sampling, max_tokens=budget)
-        completion = await ask(
-            self.policy,
-            GenerationRequest(
-                role=Role.REHEARSE, messages=messages, prompt_ids=ids, sampling=sampling,
-                episode_id=ctx.episode_id, task_id=ctx.task.id, turn=ctx.turn, step=ctx.step,
-                call=ctx.call, call_index=ctx.call_index,
-            ),
-            stop=StopReason.SOURCE_FAILED if self.name is Source.SIMULATOR else StopReason.POLICY_FAILED,
-        )  # fmt: skip
+        messages, ids, budget = fitted
+        request = GenerationRequest(
+            role=Role.REHEARSE,
+            messages=messages,
+            prompt_ids=ids,
+            sampling=replace(ctx.sampling, max_tokens=budget),
+            episode_id=ctx.episode_id,
+            task_id=ctx.task.id,
+            turn=ctx.turn,
+            step=ctx.step,
+            call=ctx.call,
+            call_index=ctx.call_index,
+        )
+        foreign = self.name is Source.SIMULATOR
+        stop = StopReason.SOURCE_FAILED if foreign else StopReason.POLICY_FAILED
+        completion = await ask(self.policy, request, stop)
         observation = self._read(completion)
-        if self.name is Source.SIMULATOR:
-            return observation, None
-        return observation, _generation(ctx, ids, completion, sampling, observation.failure)
+        return observation, None if foreign else generation_of(request, completion, observation.failure)
 
-    def _fit(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
-        left = self.method.long_prompt == "left"
-        return self._cut_left(prompt, wanted) if left else self._cut_sections(prompt, wanted)
+    def _room(self, n: int, wanted: int) -> int | None:
+        return room(n, wanted, self.params, getattr(self.policy, "context", None))
 
     def _cut_left(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
         """The last `prompt_tokens` tokens, whatever they are: the rules go first. A server that is asked by chat, not
@@ -93,32 +91,30 @@ class RehearsalSource:
         messages = tuple(prompt.messages())
         whole = tuple(self.renderer.render(messages))
         ids = whole[-self.params.prompt_tokens :]
-        self.counters.update(
-            {"cut/prompts": 1, "cut/tokens": len(whole) - len(ids)} if len(ids) < len(whole) else {}
-        )
-        budget = room(len(ids), wanted, self.params, getattr(self.policy, "context", None))
-        return None if budget is None else (messages, ids, budget, 0)
+        if len(ids) < len(whole):
+            self.counters.update({"cut/prompts": 1, "cut/tokens": len(whole) - len(ids)})
+        budget = self._room(len(ids), wanted)
+        return None if budget is None else (messages, ids, budget)
 
     def _cut_sections(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
         """The prompt with the fewest cuts that fits, by bisection: more cuts never make it longer."""
-        context = getattr(self.policy, "context", None)
 
-        def attempt(drop: int) -> Fitted | None:
-            messages = tuple(prompt.messages(drop))
+        def attempt(cuts: int) -> Fitted | None:
+            messages = tuple(prompt.messages(cuts))
             ids = tuple(self.renderer.render(messages))
-            budget = room(len(ids), wanted, self.params, context)
-            return None if budget is None else (messages, ids, budget, drop)
+            budget = self._room(len(ids), wanted)
+            return None if budget is None else (messages, ids, budget)
 
-        if (whole := attempt(0)) is not None:
-            return whole
-        low, high = 1, len(prompt.cuts)
-        best = attempt(high) if high else None
-        while best is not None and low < high:
+        low, high, best = 1, len(prompt.cuts), attempt(0)
+        if best is not None or not high or (best := attempt(high)) is None:
+            return best
+        while low < high:
             middle = (low + high) // 2
             if (found := attempt(middle)) is not None:
                 best, high = found, middle
             else:
                 low = middle + 1
+        self.counters.update(prompt.cut_counts(high))
         return best
 
     def _read(self, completion: Completion) -> Observation:
@@ -130,18 +126,3 @@ class RehearsalSource:
 
     def _broken(self, failure: FailureReason) -> Observation:
         return Observation(content=dict(BROKEN), source=self.name, error=True, failure=failure)
-
-
-def _generation(
-    ctx: CallContext,
-    prompt_ids: tuple[int, ...],
-    completion: Completion,
-    sampling: Sampling,
-    failure: FailureReason | None,
-) -> Generation:
-    return Generation(
-        role=Role.REHEARSE, turn=ctx.turn, step=ctx.step, call_index=ctx.call_index, prompt_ids=prompt_ids,
-        output_ids=completion.output_ids, logprobs=completion.logprobs, text=sanitise(completion.text),
-        sampling=sampling, finish=completion.finish, weight_version=completion.weight_version, failure=failure,
-        seconds=completion.seconds,
-    )  # fmt: skip

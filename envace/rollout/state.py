@@ -3,7 +3,7 @@
 Flows in: messages, generations, observations and verdicts as they happen. Flows out: ACT's next prompt, and what the
 finished `Episode` is made of.
 Invariant: everything is entered once and in order. ACT's prompts come from the token log (`envace/chat/tokens.py`),
-so what the policy sampled stands in later prompts as it was sampled; each row the log began anew is counted under
+so what the policy sampled stands in later prompts as it was sampled; each prompt the log wrote anew is counted under
 `restart/<reason>`.
 """
 
@@ -13,7 +13,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from envace.chat.calls import ParsedReply
 from envace.chat.renderer import Renderer
@@ -39,14 +38,14 @@ from envace.types import (
     replace,
 )
 
-Watch = Callable[[Any], None]  # called with every Message, Observation and Verdict as it happens
+Watch = Callable[[Message | Observation | Verdict], None]  # called with each as it happens
 
 FAILED = {StopReason.JUDGE_FAILED, StopReason.POLICY_FAILED, StopReason.SOURCE_FAILED}
 COUNTED = ("act", "rehearse", "calls", "errors", "tokens_act", "tokens_rehearse")
 
 
 @dataclass(slots=True)
-class State:
+class EpisodeState:
     """One episode under way: who plays it by which rules, then what has happened."""
 
     task: Task
@@ -59,8 +58,9 @@ class State:
     episode_id: str
     seed: int
     sampling: Sampling
-    watch: Watch | None
-    head: str  # system text on top of the task's own
+    watch: Watch
+    head: str
+    """System text on top of the task's own."""
     messages: list[Message]
     generations: list[Generation] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
@@ -69,11 +69,13 @@ class State:
     real_calls: list[ToolCall] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
     turn: int = 0
-    turn_open: bool = True  # False once the current turn has been judged, or its judge has failed
+    turn_open: bool = True
+    """False once the current turn has been judged, or its judge has failed."""
     unscored: str = ""
     clock: asyncio.Timeout | None = None
-    log: TokenLog | None = None
-    logged: int = 0  # messages the log knows of
+    _log: TokenLog | None = None
+    _logged: int = 0
+    """Messages the log knows of."""
 
     @property
     def n_turns(self) -> int:
@@ -84,29 +86,30 @@ class State:
         """Generations of either role so far."""
         return self.counters["act"] + self.counters["rehearse"]
 
-    # --- what ACT is shown --------------------------------------------------------------------------------
-
     def prompt(self) -> tuple[tuple[Message, ...], tuple[int, ...]]:
         """The chat and the ids of ACT's next prompt."""
-        view = self._view()
-        if self.log is None:
-            keep = self.method.old_thoughts == "keep"
-            self.log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
-        elif new := self.messages[self.logged :]:
-            self.log.add_user(new[0]) if new[0].role == "user" else self.log.add_results(new)
-        self.logged = len(self.messages)
-        return view, self.log.prompt_ids()
+        log, new = self._token_log(), self.messages[self._logged :]
+        if new:
+            log.add_user(new[0]) if new[0].role == "user" else log.add_results(new)
+        self._logged = len(self.messages)
+        return with_head(self.messages, self.head), log.prompt_ids()
 
-    def _view(self) -> tuple[Message, ...]:
-        return with_head(self.messages, self.head)
+    def _token_log(self) -> TokenLog:
+        if self._log is None:
+            view, keep = with_head(self.messages, self.head), self.method.old_thoughts == "keep"
+            self._log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
+            self._logged = len(self.messages)
+        return self._log
 
     # --- entries ------------------------------------------------------------------------------------------
 
     def record(self, generation: Generation) -> None:
+        """A generation of either role."""
+        role = generation.role.value
         self.generations.append(generation)
-        self.counters[generation.role.value] += 1
-        self.counters[f"tokens_{generation.role.value}"] += len(generation.output_ids)
-        self.counters[f"prompt_{generation.role.value}"] += len(generation.prompt_ids)
+        self.counters[role] += 1
+        self.counters[f"tokens_{role}"] += len(generation.output_ids)
+        self.counters[f"prompt_{role}"] += len(generation.prompt_ids)
 
     def blame(self, failure: FailureReason) -> None:
         """The newest ACT generation failed. Its first failure stands: what comes of it later is no new one."""
@@ -115,9 +118,9 @@ class State:
             self.generations[at] = replace(self.generations[at], failure=failure)
 
     def say(self, message: Message) -> None:
+        """The next message of the transcript."""
         self.messages.append(message)
-        if self.watch:
-            self.watch(message)
+        self.watch(message)
 
     def say_reply(self, reply: ParsedReply) -> None:
         """The message read from the newest ACT generation."""
@@ -128,12 +131,12 @@ class State:
             calls=reply.calls,
             turn=self.turn,
         )
-        ids = self.generations[-1].output_ids
-        if ids and self.log.restart:
-            self.counters[f"restart/{self.log.restart.value}"] += 1
-        self.log.add_sampled(ids, said=message)
+        ids, log = self.generations[-1].output_ids, self._token_log()
+        if ids and log.restart:
+            self.counters[f"restart/{log.restart.value}"] += 1
+        log.add_sampled(ids, said=message)
         self.say(message)
-        self.logged = len(self.messages)
+        self._logged = len(self.messages)
 
     def observe(self, name: str, observation: Observation, count: bool = True) -> None:
         """The response of one call; `count` False leaves its failure to be counted elsewhere."""
@@ -142,11 +145,9 @@ class State:
         if count and observation.failure is not None:
             self.counters[f"failure/{observation.failure.value}"] += 1
         self.say(Message(role="tool", content=dumps(observation.content), name=name, turn=self.turn))
-        if self.watch:
-            self.watch(observation)
+        self.watch(observation)
 
     def counted(self) -> dict[str, int]:
-        return {
-            **{name: self.counters[name] for name in COUNTED},
-            **{k: v for k, v in self.counters.items() if v},
-        }
+        """The usual counters, and every other that is not 0."""
+        usual = {name: self.counters[name] for name in COUNTED}
+        return usual | {name: n for name, n in self.counters.items() if n}

@@ -9,31 +9,33 @@ before anyone is asked, REHEARSE's for a response that breaks the contract, nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Coroutine, Sequence
 
 from envace.chat.calls import ParsedReply
 from envace.chat.text import dumps, sanitise
 from envace.chat.validate import Refusal, validate_call
 from envace.rollout.budget import calls_exhausted, micro_left, seeded
 from envace.rollout.interfaces import Answered, CallContext, Halt, halting
-from envace.rollout.state import State
-from envace.types import FailureReason, Message, Observation, Role, Source, StopReason, ToolCall
+from envace.rollout.state import EpisodeState
+from envace.types import FailureReason, Observation, Role, Source, StopReason, ToolCall
 
 MODELS = (Source.REHEARSAL, Source.SIMULATOR)
 
 
-async def answer_all(state: State, reply: ParsedReply, text: str) -> None:
-    """Answered every call of a message; results enter the transcript in call order. Raises Halt."""
-    history = tuple(state.messages)
+async def answer_calls(state: EpisodeState, reply: ParsedReply, text: str) -> None:
+    """Answer every call of a message; results enter the transcript in call order. Raises Halt.
+
+    Past the micro-step limit of `turn_caps: turn_end` no further call is rehearsed, and the episode ends.
+    """
+    contexts = _contexts(state, reply.calls, text)
     state.say_reply(reply)
-    done = state.counters["calls"]
-    if stop := calls_exhausted(state.method, state.params, done, len(reply.calls), False):
-        raise Halt(stop, f"{done} calls, {len(reply.calls)} more asked")
-    state.counters["calls"] += len(reply.calls)
-    contexts = [_context(state, call, i, done + i + 1, history, text) for i, call in enumerate(reply.calls)]
-    contexts = contexts[: _answerable(state, len(contexts))]
-    if getattr(state.source, "parallel", False):
+    done, asked = state.counters["calls"], len(reply.calls)
+    if stop := calls_exhausted(state.method, state.params, done, asked, False):
+        raise Halt(stop, f"{done} calls, {asked} more asked")
+    state.counters["calls"] += asked
+    if state.source.name is Source.REHEARSAL:
+        contexts = contexts[: int(min(asked, micro_left(state.method, state.micro_steps)))]
+    if state.source.parallel:
         answers = await _together([_answer(state, ctx) for ctx in contexts])
     else:
         answers = [await _answer(state, ctx) for ctx in contexts]
@@ -44,22 +46,20 @@ async def answer_all(state: State, reply: ParsedReply, text: str) -> None:
             state.record(generation)
         state.observe(call.name, observation)
     _check_errors(state, [observation for observation, _ in answers])
-    if len(answers) < len(reply.calls):
-        raise Halt(
-            StopReason.STEP_BUDGET, f"{state.micro_steps} generations, {len(reply.calls)} calls at once"
-        )
+    if len(answers) < asked:
+        raise Halt(StopReason.STEP_BUDGET, f"{state.micro_steps} generations, {asked} calls at once")
 
 
-def refuse_message(state: State, reply: ParsedReply, failure: FailureReason) -> None:
+def refuse_message(state: EpisodeState, reply: ParsedReply, failure: FailureReason) -> None:
     """A message whose calls cannot be read: shown as written, answered by one error. Raises Halt."""
     state.say_reply(reply)
     detail = "the call was cut off" if failure is FailureReason.TRUNCATED else reply.detail
     # Its failure is counted with the generation, so the observation is not counted again.
     state.observe("", _refusal(failure, detail), count=False)
-    _check_errors(state, [state.observations[-1]])
+    _check_errors(state, state.observations[-1:])
 
 
-async def close(state: State) -> None:
+async def close_source(state: EpisodeState) -> None:
     """Let go of the source and take over what it counted. A source that cannot be closed is counted, too."""
     if aclose := getattr(state.source, "aclose", None):
         try:
@@ -69,26 +69,29 @@ async def close(state: State) -> None:
     state.counters.update(getattr(state.source, "counters", {}))
 
 
-def _context(
-    state: State, call: ToolCall, index: int, number: int, history: tuple[Message, ...], text: str
-) -> CallContext:
-    step = state.counters["act"] - 1
+def _contexts(state: EpisodeState, calls: Sequence[ToolCall], text: str) -> list[CallContext]:
+    """What the source is asked about each call, before the message that makes them is in the transcript."""
+    step, history, done = state.counters["act"] - 1, tuple(state.messages), state.counters["calls"]
     wanted = state.sampling.max_tokens
-    return CallContext(
-        task=state.task, call=call, history=history, act_reply=sanitise(text), turn=state.turn, step=step,
-        call_index=index, number=number, episode_id=state.episode_id,
-        sampling=seeded(state.sampling, wanted, state.seed, Role.REHEARSE, step, index), ledger=state.real_calls,
-    )  # fmt: skip
+    return [
+        CallContext(
+            task=state.task,
+            call=call,
+            history=history,
+            act_reply=sanitise(text),
+            turn=state.turn,
+            step=step,
+            call_index=i,
+            number=done + i + 1,
+            episode_id=state.episode_id,
+            sampling=seeded(state.sampling, wanted, state.seed, Role.REHEARSE, step, i),
+            ledger=state.real_calls,
+        )
+        for i, call in enumerate(calls)
+    ]
 
 
-def _answerable(state: State, calls: int) -> int:
-    """How many calls of a message the micro-step limit lets the policy rehearse."""
-    if state.source.name is not Source.REHEARSAL:
-        return calls
-    return int(min(calls, micro_left(state.method, state.micro_steps)))
-
-
-async def _answer(state: State, ctx: CallContext) -> Answered:
+async def _answer(state: EpisodeState, ctx: CallContext) -> Answered:
     with halting(StopReason.SOURCE_FAILED):
         failure, detail = _invalid(state, ctx.call)
         if failure is not None:
@@ -98,7 +101,7 @@ async def _answer(state: State, ctx: CallContext) -> Answered:
         return observation, generation
 
 
-def _invalid(state: State, call: ToolCall) -> Refusal:
+def _invalid(state: EpisodeState, call: ToolCall) -> Refusal:
     """Why a call is refused before anyone is asked. Only a model can be asked about arguments without names."""
     if state.method.validation == "deterministic":
         return validate_call(call, state.task.tools)
@@ -107,21 +110,19 @@ def _invalid(state: State, call: ToolCall) -> Refusal:
     return None, ""
 
 
-def _check_errors(state: State, observations: Sequence[Observation]) -> None:
-    if not any(o.error for o in observations):
-        return
-    if state.method.on_tool_error == "terminate":
-        failures = [o.failure.value if o.failure else "refused" for o in observations if o.error]
-        raise Halt(StopReason.TOOL_ERROR, failures[0])
-    if state.counters["errors"] > state.params.max_errors:
-        raise Halt(StopReason.ERROR_BUDGET, f"{state.counters['errors']} errors")
-
-
 def _refusal(failure: FailureReason, detail: str) -> Observation:
     return Observation(content={"error": detail}, source=Source.VALIDATOR, error=True, failure=failure)
 
 
-async def _together(answers: Sequence[Any]) -> list[Answered]:
+def _check_errors(state: EpisodeState, observations: Sequence[Observation]) -> None:
+    failed = [o for o in observations if o.error]
+    if failed and state.method.on_tool_error == "terminate":
+        raise Halt(StopReason.TOOL_ERROR, failed[0].failure.value if failed[0].failure else "refused")
+    if failed and state.counters["errors"] > state.params.max_errors:
+        raise Halt(StopReason.ERROR_BUDGET, f"{state.counters['errors']} errors")
+
+
+async def _together(answers: Sequence[Coroutine[None, None, Answered]]) -> list[Answered]:
     """All answers at the same time, in order; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:
