@@ -74,7 +74,7 @@ def split_file(run: Any, split: str) -> Path:
 def read_split(run: Any, split: str) -> list[Task]:
     """The tasks of a staged split: train, held, unseen or files. Raises DataError naming what would stage it."""
     from envace.data.store import read_tasks
-    from envace.rollout.prompts import lend
+    from envace.rollout.few_shot import lend
     from envace.worlds import registry as worlds
 
     worlds.load(run.params.rollout.worlds)  # a row's rules may name the user's own kinds

@@ -30,7 +30,8 @@ from envace.judge.checklist import training_task
 from envace.learn.sequences import TrainingRow, TrainingSequence, sequences_of
 from envace.policy.protocol import Completion, GenerationRequest
 from envace.rollout.episode import run_episode
-from envace.rollout.prompts import PromptSet, lend, load_prompt_set
+from envace.rollout.few_shot import lend
+from envace.rollout.prompts import PromptSet, load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Episode, FinishReason, Role, Sampling, replace, to_json
 from envace.worlds.registry import load as load_worlds

@@ -78,50 +78,51 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     what = cli.add_mutually_exclusive_group(required=True)
     what.add_argument("--task", metavar="ID", help="task to play, e.g. desk-held-3")
     what.add_argument("--list", action="store_true", help="list task ids and exit")
-    cli.add_argument(
-        "--policy",
-        default="expert",
-        metavar="expert|URL|PATH",
-        help="the scripted expert (default), an OpenAI-compatible server, or a folder of weights",
-    )
-    cli.add_argument(
-        "--source", choices=SOURCES, help="who answers calls; default: method.source of params.yaml"
-    )
-    cli.add_argument("--arm", default="", help="use the method switches of this arm of params.yaml")
-    cli.add_argument(
-        "--data", default="data/staged/held.parquet", metavar="FILE", help="staged tasks (%(default)s)"
-    )
-    cli.add_argument("--params", default="params.yaml", metavar="FILE", help="parameters (%(default)s)")
-    cli.add_argument("--model", default="", help="model name the server knows; needed with a URL")
-    cli.add_argument(
-        "--key-env", default="", metavar="VAR", help="environment variable that holds the server's key"
-    )
-    cli.add_argument("--max-tokens", type=int, default=1024, help="longest output, with a URL (%(default)s)")
-    cli.add_argument("--temperature", type=float, help="0 is greedy; default: rollout.temperature")
-    cli.add_argument("--seed", type=int, help="default: seed of params.yaml")
-    cli.add_argument("--json", action="store_true", help="print the episode as JSON instead")
+    add = cli.add_argument
+    policies = "the scripted expert (default), an OpenAI-compatible server, or a folder of weights"
+    add("--policy", default="expert", metavar="expert|URL|PATH", help=policies)
+    add("--source", choices=SOURCES, help="who answers calls; default: method.source of params.yaml")
+    add("--arm", default="", help="use the method switches of this arm of params.yaml")
+    add("--data", default="data/staged/held.parquet", metavar="FILE", help="staged tasks (%(default)s)")
+    add("--params", default="params.yaml", metavar="FILE", help="parameters (%(default)s)")
+    add("--model", default="", help="model name the server knows; needed with a URL")
+    add("--key-env", default="", metavar="VAR", help="environment variable that holds the server's key")
+    add("--max-tokens", type=int, default=1024, help="longest output, with a URL (%(default)s)")
+    add("--temperature", type=float, help="0 is greedy; default: rollout.temperature")
+    add("--seed", type=int, help="default: seed of params.yaml")
+    add("--json", action="store_true", help="print the episode as JSON instead")
     return cli.parse_args(argv)
 
 
 async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode:
     method = params.resolved_method(args.arm)
-    if args.source:
-        method = replace(method, source=args.source)
+    method = replace(method, source=args.source or method.source)
     prompts = load_prompt_set(params.rollout.prompt_set)
     seed = params.seed if args.seed is None else args.seed
     printer = Printer(task, print, wants_colour(sys.stdout))
+    if args.temperature is not None:
+        params = replace(params, rollout=replace(params.rollout, temperature=args.temperature))
     async with choose_policy(task, params, args) as (policy, renderer, rollout):
-        if args.temperature is not None:
-            rollout = replace(rollout, temperature=args.temperature)
         if not args.json:
-            print(f"task {task.id}   policy {args.policy}   source {method.source}   seed {seed}   "
-                  f"prompts {prompts.name}@{prompts.hash[:8]}\n")  # fmt: skip
+            print(
+                f"task {task.id}   policy {args.policy}   source {method.source}   seed {seed}   "
+                f"prompts {prompts.name}@{prompts.hash[:8]}\n"
+            )
             printer.prefix()
         episode = await run_episode(
-            task, policy=policy, source=make_source(task, method, policy, renderer, rollout), renderer=renderer,
-            judge=make_judge(params.judge, method.judge_mode), method=method, params=rollout, episode_id=f"{task.id}/{seed}",
-            group_id=task.id, seed=seed, prompt_set=prompts, watch=None if args.json else printer.watch,
-        )  # fmt: skip
+            task,
+            policy=policy,
+            source=make_source(task, method, policy, renderer, rollout),
+            renderer=renderer,
+            judge=make_judge(params.judge, method.judge_mode),
+            method=method,
+            params=rollout,
+            episode_id=f"{task.id}/{seed}",
+            group_id=task.id,
+            seed=seed,
+            prompt_set=prompts,
+            watch=None if args.json else printer.watch,
+        )
     if not args.json:
         printer.summary(episode)
     return episode
@@ -134,9 +135,10 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
     Without a tokenizer prompts are counted in bytes, so the budgets are opened wide: a server holds its own
     limit, and the expert is short.
     """
+    wide = replace(params.rollout, prompt_tokens=5_000_000, response_tokens=args.max_tokens)
     if args.policy == "expert":
         renderer = ByteRenderer()
-        yield ExpertPolicy(task, renderer), renderer, _wide(params.rollout, 100_000)
+        yield ExpertPolicy(task, renderer), renderer, replace(wide, response_tokens=100_000)
     elif args.policy.startswith(("http://", "https://")):
         from envace.rollout.endpoint import EndpointPolicy
 
@@ -144,18 +146,14 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
             raise EnvironmentUnready(f"say with --model which model {args.policy} serves")
         endpoint = Endpoint(base_url=args.policy, model=args.model, key_env=args.key_env, context=10_000_000)
         async with EndpointPolicy(endpoint, attempts=3) as policy:
-            yield policy, ByteRenderer(), _wide(params.rollout, args.max_tokens)
-    else:
-        if not Path(args.policy).is_dir():
-            raise EnvironmentUnready(f"{args.policy} is neither 'expert', a URL nor a folder of weights")
+            yield policy, ByteRenderer(), wide
+    elif Path(args.policy).is_dir():
         from envace.policy.local import LocalPolicy
 
-        policy = LocalPolicy(args.policy, enable_thinking=params.rollout.enable_thinking)
-        yield policy, policy.renderer, params.rollout
-
-
-def _wide(rollout: RolloutParams, response: int) -> RolloutParams:
-    return replace(rollout, prompt_tokens=5_000_000, response_tokens=response)
+        local = LocalPolicy(args.policy, enable_thinking=params.rollout.enable_thinking)
+        yield local, local.renderer, params.rollout
+    else:
+        raise EnvironmentUnready(f"{args.policy} is neither 'expert', a URL nor a folder of weights")
 
 
 def find_task(task_id: str, data: Path, params: Params) -> Task:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from envace.chat.transcript import agreement
@@ -35,15 +34,22 @@ class AnchoredSource:
 
     def __init__(self, source: ObservationSource, truth: ObservationSource, method: Method):
         self.name, self.source, self.truth = source.name, source, truth
-        self.every, self.mode = method.anchor_every, MODES[method.anchor_mode]
-        self.counters: Counter[str] = getattr(source, "counters", Counter())  # with what it cut off prompts
+        self.every, self.bonus = method.anchor_every, method.anchor_mode == "bonus"
+        counters: Counter[str] | None = getattr(source, "counters", None)  # with what it cut off prompts
+        self.counters: Counter[str] = Counter() if counters is None else counters
         self._one_at_a_time = (
             asyncio.Lock()
-        )  # first come, first served: calls of a message reach the world in order
+        )  # first come, first served: a message's calls reach the world in order
 
     async def answer(self, ctx: CallContext) -> Answered:
         true = await self._ask(ctx) if ctx.number % self.every == 0 else None
-        return await self.source.answer(ctx) if true is None else await self.mode(self.source, ctx, true)
+        if true is not None and not self.bonus:
+            return true, None
+        observation, generation = await self.source.answer(ctx)
+        if true is None or generation is None:  # without a generation there is no row to pay
+            return observation, generation
+        agreed = 0.0 if observation.failure else agreement(observation.content, true.content)
+        return observation, replace(generation, agreement=agreed)
 
     async def aclose(self) -> None:
         """Both are closed, whatever the first of them does."""
@@ -54,33 +60,14 @@ class AnchoredSource:
 
     async def _ask(self, ctx: CallContext) -> Observation | None:
         """The true response; None when nobody knows it, or no true source takes such arguments."""
-        if not isinstance(ctx.call.arguments, dict):
-            self.counters["anchor/missed"] += 1
-            return None
-        async with self._one_at_a_time:
-            true, _ = await self.truth.answer(ctx)
-        if true.failure is FailureReason.NO_RECORD:
+        true = None
+        if isinstance(ctx.call.arguments, dict):
+            async with self._one_at_a_time:
+                true, _ = await self.truth.answer(ctx)
+        if true is None or true.failure is FailureReason.NO_RECORD:
             self.counters["anchor/missed"] += 1
             return None
         self.counters["anchor/asked"] += 1
         if true.source is Source.RECORDED:  # a world and a server enter their own
             ctx.ledger.append(ctx.call)
         return true
-
-
-async def _substitute(source: ObservationSource, ctx: CallContext, true: Observation) -> Answered:
-    return true, None
-
-
-async def _bonus(source: ObservationSource, ctx: CallContext, true: Observation) -> Answered:
-    observation, generation = await source.answer(ctx)
-    if generation is None:  # the prompt did not fit: there is no row to pay
-        return observation, None
-    agreed = 0.0 if observation.failure else agreement(observation.content, true.content)
-    return observation, replace(generation, agreement=agreed)
-
-
-MODES: dict[str, Callable[[ObservationSource, CallContext, Observation], Awaitable[Answered]]] = {
-    "substitute": _substitute,
-    "bonus": _bonus,
-}

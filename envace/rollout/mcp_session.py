@@ -12,7 +12,8 @@ import asyncio
 import os
 import shlex
 from contextlib import AsyncExitStack
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from envace.chat.text import clip, sanitise
@@ -20,6 +21,12 @@ from envace.config import McpParams
 from envace.errors import EnvironmentUnready, ParamsError, describe
 from envace.types import ToolCall
 
+if TYPE_CHECKING:
+    from mcp import Client, StdioServerParameters
+    from mcp.client import Transport
+    from mcp.types import CallToolResult
+
+T = TypeVar("T")
 REFUSALS = {-32601, -32602}  # JSON-RPC: no such method, bad parameters. The server works and says no
 PAUSE_S = 0.5  # after the first failed connection; doubles
 CLOSING_S = 5.0
@@ -36,7 +43,7 @@ class McpSession:
     def __init__(self, params: McpParams):
         self.params, self.where = params, server_name(params)
         self.tools: frozenset[str] = frozenset()
-        self._asked: asyncio.Queue[tuple[ToolCall, asyncio.Future[Any]]] = asyncio.Queue()
+        self._asked: asyncio.Queue[tuple[ToolCall, asyncio.Future[CallToolResult]]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -45,7 +52,7 @@ class McpSession:
         for attempt in range(self.params.attempts):
             if attempt:
                 await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
-            ready = asyncio.get_running_loop().create_future()
+            ready: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._serve(ready))
             try:
                 self.tools = await self._within(ready, "to connect")
@@ -55,9 +62,9 @@ class McpSession:
                 if attempt + 1 == self.params.attempts:
                     raise
 
-    async def call(self, call: ToolCall) -> Any:
-        """The SDK's CallToolResult. Raises Refused, or EnvironmentUnready when there is no answer."""
-        answered = asyncio.get_running_loop().create_future()
+    async def call(self, call: ToolCall) -> CallToolResult:
+        """Raises Refused, or EnvironmentUnready when there is no answer."""
+        answered: asyncio.Future[CallToolResult] = asyncio.get_running_loop().create_future()
         self._asked.put_nowait((call, answered))
         return await self._within(answered, f"to {call.name}")
 
@@ -70,23 +77,23 @@ class McpSession:
             if task.done() and not task.cancelled():
                 task.exception()  # retrieved: who waited for an answer has been told
 
-    async def _within(self, wanted: asyncio.Future[Any], what: str) -> Any:
+    async def _within(self, wanted: asyncio.Future[T], what: str) -> T:
         """What the connection's task puts into `wanted`, if it does in time and lives."""
-        done, _ = await asyncio.wait(
-            {wanted, self._task}, timeout=self.params.timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
-        if wanted in done:
+        task = self._task
+        assert task is not None, "open() makes the connection's task"
+        await asyncio.wait((wanted, task), timeout=self.params.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if wanted.done():
             return wanted.result()
         wanted.cancel()
-        if not done:
+        if not task.done():
             raise EnvironmentUnready(f"{self.where} gave no answer {what} within {self.params.timeout_s:g} s")
-        error = None if self._task.cancelled() else self._task.exception()
+        error = None if task.cancelled() else task.exception()
         cause = f": {describe(_leaf(error))}" if error else ""
         raise EnvironmentUnready(f"{self.where} gave no answer {what}, the connection ended{cause}")
 
     # --- in the connection's task -------------------------------------------------------------------------
 
-    async def _serve(self, ready: asyncio.Future[Any]) -> None:
+    async def _serve(self, ready: asyncio.Future[frozenset[str]]) -> None:
         kit = sdk()
         async with AsyncExitStack() as stack:
             server = await TRANSPORTS[self.params.transport](stack, self.params)
@@ -99,9 +106,12 @@ class McpSession:
                 if not answered.done():
                     await self._one(kit, client, call, answered)
 
-    async def _one(self, kit: Any, client: Any, call: ToolCall, answered: asyncio.Future[Any]) -> None:
+    async def _one(
+        self, kit: ModuleType, client: Client, call: ToolCall, answered: asyncio.Future[CallToolResult]
+    ) -> None:
+        result: CallToolResult | Exception
         try:
-            result: Any = await client.call_tool(call.name, dict(call.arguments))
+            result = await client.call_tool(call.name, dict(call.arguments))
         except kit.MCPError as e:
             said = clip(sanitise(e.message))
             unready = EnvironmentUnready(f"{self.where} failed to answer {call.name}: {said}")
@@ -116,7 +126,7 @@ class McpSession:
             answered.set_result(result)
 
 
-async def _tools(client: Any) -> frozenset[str]:
+async def _tools(client: Client) -> frozenset[str]:
     names: set[str] = set()
     cursor = None
     for _ in range(PAGES):
@@ -152,7 +162,7 @@ def _headers(params: McpParams) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-async def _http(stack: AsyncExitStack, params: McpParams) -> Any:
+async def _http(stack: AsyncExitStack, params: McpParams) -> Transport:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -160,22 +170,23 @@ async def _http(stack: AsyncExitStack, params: McpParams) -> Any:
     return streamable_http_client(params.url, http_client=await stack.enter_async_context(client))
 
 
-async def _sse(stack: AsyncExitStack, params: McpParams) -> Any:
+async def _sse(stack: AsyncExitStack, params: McpParams) -> Transport:
     from mcp.client.sse import sse_client
 
     return sse_client(params.url, headers=_headers(params), timeout=params.timeout_s)
 
 
-async def _stdio(stack: AsyncExitStack, params: McpParams) -> Any:
+async def _stdio(stack: AsyncExitStack, params: McpParams) -> StdioServerParameters:
     """No shell reads the command; beside the key its environment holds what the SDK passes on (PATH, HOME, ...)."""
     command, *args = shlex.split(params.url)
-    return sdk().StdioServerParameters(command=command, args=args, env=_key(params))
+    server: StdioServerParameters = sdk().StdioServerParameters(command=command, args=args, env=_key(params))
+    return server
 
 
 TRANSPORTS = {"http": _http, "sse": _sse, "stdio": _stdio}
 
 
-def sdk() -> Any:
+def sdk() -> ModuleType:
     """The package mcp. Raises ParamsError naming the extra when it is not installed."""
     try:
         import mcp

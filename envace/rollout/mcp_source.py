@@ -9,7 +9,7 @@ a server without an answer ends the episode as SOURCE_FAILED.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envace.chat.contract import is_error
 from envace.chat.text import clip, dumps, sanitise, sanitise_json, strict_loads
@@ -20,8 +20,13 @@ from envace.rollout.mcp_session import McpSession, Refused, sdk
 from envace.rollout.rehearsal import BROKEN
 from envace.types import JSON, FailureReason, Observation, Source, Task
 
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult, ContentBlock
+
 
 class McpSource:
+    """The server that `rollout.mcp` names, for one episode."""
+
     name = Source.ENVIRONMENT
     parallel = False
 
@@ -60,7 +65,7 @@ class McpSource:
                 )
         return self._session
 
-    def _read(self, result: Any) -> Observation:
+    def _read(self, result: CallToolResult) -> Observation:
         """The structured response where there is one, else the text, read as JSON where it is JSON."""
         text = "\n".join(_text(block) for block in result.content)
         if result.is_error:
@@ -93,10 +98,9 @@ def _json_of(text: str) -> JSON:
     return value if _is_response(value) else {"text": sanitise(text)}
 
 
-def _text(block: Any) -> str:
+def _text(block: ContentBlock) -> str:
     """The text of a block of content; what is no text is named."""
-    if (text := getattr(block, "text", None)) is not None:
-        return text
-    if (text := getattr(getattr(block, "resource", None), "text", None)) is not None:
-        return text
-    return f"[{getattr(block, 'type', 'content')} left out]"
+    places = (block, getattr(block, "resource", None))
+    texts = (getattr(place, "text", None) for place in places)
+    left_out = f"[{getattr(block, 'type', 'content')} left out]"
+    return next((str(text) for text in texts if text is not None), left_out)

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
+from envace.chat.renderer import Renderer
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import StageFailed
 from envace.judge.base import Judge
+from envace.policy.protocol import Policy
 from envace.rollout.episode import run_episode
 from envace.rollout.interfaces import Halt, ObservationSource, halting
-from envace.rollout.state import COUNTED, FAILED
-from envace.types import Episode, StopReason, Task
+from envace.rollout.prompts import PromptSet
+from envace.rollout.state import COUNTED, FAILED, Watch
+from envace.types import Episode, Memory, Sampling, StopReason, Task
 
 FINISHED = {StopReason.DONE, StopReason.REQUIRED_ITEM}
 OUTCOMES = ("finished", "truncated", "failed", "cancelled")
@@ -38,6 +41,24 @@ class Job:
     attempt: int = 0
     prompt_set: str = ""
 
+    def without_episode(self, stop: StopReason, detail: str) -> Episode:
+        """What comes back of a job that has nothing to show."""
+        return Episode(
+            id=self.id,
+            task_id=self.task_id,
+            group_id=self.group_id,
+            attempt=self.attempt,
+            seed=self.seed,
+            prompt_set=self.prompt_set,
+            generations=(),
+            messages=(),
+            reward=None,
+            unscored_reason=f"{stop.value}: {detail}",
+            stop=stop,
+            stop_detail=detail,
+            counters=dict.fromkeys(COUNTED, 0),
+        )
+
 
 class PoolAborted(StageFailed):
     """Every group comes back dead. `episodes` holds one episode a job, the cancelled ones included."""
@@ -47,6 +68,20 @@ class PoolAborted(StageFailed):
         self.episodes = list(episodes)
 
 
+class EpisodeSetting(TypedDict, total=False):
+    """What `run_episode` is told beside the identity of an episode; the last three may be left out."""
+
+    policy: Policy
+    renderer: Renderer
+    judge: Judge
+    method: Method
+    params: RolloutParams
+    prompt_set: PromptSet
+    sampling: Sampling | None
+    memory: Memory | None
+    watch: Watch | None
+
+
 def episode_job(
     task: Task,
     *,
@@ -54,34 +89,37 @@ def episode_job(
     group_id: str,
     seed: int,
     make_source: Callable[[], ObservationSource],
-    method: Method,
-    params: RolloutParams,
-    judge: Judge,
     attempt: int = 0,
-    **more: Any,
+    **setting: Unpack[EpisodeSetting],
 ) -> Job:
-    """A job that plays `task` with `run_episode`; its source (and world) is made when it starts.
-
-    `more`: policy, renderer, prompt_set, sampling, memory, watch.
-    """
-    prompt_set = more["prompt_set"].hash
-    identity = {
-        "id": episode_id, "task_id": task.id, "group_id": group_id, "seed": seed, "attempt": attempt,
-        "prompt_set": prompt_set,
-    }  # fmt: skip
+    """A job that plays `task` with `run_episode`; its source (and world) is made when it starts."""
 
     async def start() -> Episode:
         try:
             with halting(StopReason.SOURCE_FAILED):
                 source = make_source()
         except Halt as halt:
-            return _empty(identity, halt.stop, halt.detail)
+            return job.without_episode(halt.stop, halt.detail)
         return await run_episode(
-            task, source=source, judge=judge, method=method, params=params, episode_id=episode_id,
-            group_id=group_id, seed=seed, attempt=attempt, **more,
-        )  # fmt: skip
+            task,
+            source=source,
+            episode_id=episode_id,
+            group_id=group_id,
+            seed=seed,
+            attempt=attempt,
+            **setting,
+        )
 
-    return Job(**identity, start=start)
+    job = Job(
+        id=episode_id,
+        task_id=task.id,
+        group_id=group_id,
+        seed=seed,
+        attempt=attempt,
+        prompt_set=setting["prompt_set"].hash,
+        start=start,
+    )
+    return job
 
 
 async def run_pool(
@@ -102,13 +140,14 @@ async def run_pool(
     Raises what a job raises (a bug), after cancelling the others; CancelledError when cancelled from outside,
     after every open job was reported as CANCELLED.
     """
-    pool = _Pool(list(jobs), concurrency, abort_after, on_episode)
+    pool = _Pool(list(jobs), asyncio.Semaphore(concurrency), abort_after, on_episode)
     workers = {asyncio.create_task(pool.run(job), name=f"episode {job.id}") for job in pool.jobs}
     try:
-        await _until_done(workers, deadline_s, pool)
+        await _until_done(workers, deadline_s, pool.stop)
     finally:
         await _drain(workers, drain_s)
-        pool.cancel_rest()
+        for job in pool.jobs:
+            pool.cancel(job)
     episodes = [pool.ended[job.id] for job in pool.jobs]
     if pool.aborted:
         raise PoolAborted(pool.aborted, episodes)
@@ -136,22 +175,27 @@ def account(episodes: Iterable[Episode]) -> dict[str, int]:
     return dict(total)
 
 
+@dataclass(slots=True)
 class _Pool:
-    def __init__(
-        self,
-        jobs: list[Job],
-        concurrency: int,
-        abort_after: int,
-        on_episode: Callable[[Episode], None] | None,
-    ):
-        if len({job.id for job in jobs}) < len(jobs):
+    """The books of one `run_pool`."""
+
+    jobs: list[Job]
+    slots: asyncio.Semaphore
+    abort_after: int
+    on_episode: Callable[[Episode], None] | None
+    ended: dict[str, Episode] = field(default_factory=dict)
+    open: Counter[str] = field(default_factory=Counter)
+    """Episodes that have not ended, by group."""
+    alive: set[str] = field(default_factory=set)
+    """Groups with at least one episode that did not fail."""
+    dead_in_a_row: int = 0
+    aborted: str = ""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if len({job.id for job in self.jobs}) < len(self.jobs):
             raise ValueError("two jobs have the same episode id")
-        self.jobs, self.on_episode, self.abort_after = jobs, on_episode, abort_after
-        self.slots = asyncio.Semaphore(concurrency)
-        self.ended: dict[str, Episode] = {}
-        self.open = Counter(job.group_id for job in jobs)
-        self.alive: set[str] = set()  # groups with at least one episode that did not fail
-        self.dead_in_a_row, self.aborted, self.stop_now = 0, "", asyncio.Event()
+        self.open.update(job.group_id for job in self.jobs)
 
     async def run(self, job: Job) -> None:
         async with self.slots:
@@ -160,7 +204,7 @@ class _Pool:
             try:
                 episode = await job.start()
             except asyncio.CancelledError:
-                self.cancelled(job)
+                self.cancel(job)
                 raise
             if episode.id != job.id:
                 raise ValueError(f"job {job.id} came back as episode {episode.id}")
@@ -173,14 +217,10 @@ class _Pool:
         if self.on_episode:
             self.on_episode(episode)
 
-    def cancelled(self, job: Job) -> None:
+    def cancel(self, job: Job) -> None:
+        """Report it as cancelled, unless it has ended."""
         if job.id not in self.ended:
-            identity = {k: getattr(job, k) for k in Job.__dataclass_fields__ if k != "start"}
-            self.end(_empty(identity, StopReason.CANCELLED, "the pool stopped"))
-
-    def cancel_rest(self) -> None:
-        for job in self.jobs:
-            self.cancelled(job)
+            self.end(job.without_episode(StopReason.CANCELLED, "the pool stopped"))
 
     def watch_groups(self, episode: Episode) -> None:
         group = episode.group_id
@@ -193,25 +233,22 @@ class _Pool:
         if self.abort_after and self.dead_in_a_row >= self.abort_after and not self.aborted:
             why = f"{episode.stop.value}: {episode.stop_detail}".rstrip(": ")
             self.aborted = f"{self.dead_in_a_row} groups in a row failed, the last with {why}"
-            self.stop_now.set()
+            self.stop.set()
 
 
-def _empty(identity: dict[str, Any], stop: StopReason, detail: str) -> Episode:
-    """The episode of a job that has nothing to show."""
-    reason = f"{stop.value}: {detail}"
-    return Episode(
-        **identity, generations=(), messages=(), reward=None, unscored_reason=reason, stop=stop,
-        stop_detail=detail, counters=dict.fromkeys(COUNTED, 0),
-    )  # fmt: skip
-
-
-async def _until_done(workers: set[asyncio.Task[None]], deadline_s: float | None, pool: _Pool) -> None:
+async def _until_done(
+    workers: set[asyncio.Task[None]], deadline_s: float | None, stop: asyncio.Event
+) -> None:
     """Wait for all workers, the deadline, the abort signal, or the first bug (which is raised)."""
-    signal = asyncio.create_task(pool.stop_now.wait())
+
+    async def stopped() -> None:
+        await stop.wait()
+
+    signal = asyncio.create_task(stopped())
     ends = None if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
     pending = set(workers)
     try:
-        while pending and not pool.stop_now.is_set():
+        while pending and not stop.is_set():
             left = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
             done, pending = await asyncio.wait(
                 pending | {signal}, timeout=left, return_when=asyncio.FIRST_COMPLETED

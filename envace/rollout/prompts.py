@@ -24,21 +24,16 @@ from types import MappingProxyType
 
 import yaml
 
-from envace.chat.text import canonical, dumps, split_thinking
+from envace.chat.text import dumps, split_thinking
 from envace.chat.transcript import matches
 from envace.errors import DataError
+from envace.rollout.few_shot import nearness
 from envace.rollout.interfaces import CallContext
-from envace.types import Memory, Message, Record, Task, ToolCall, replace
+from envace.types import Memory, Message, Record, ToolCall, replace
 
 ROOT = Path(__file__).parent.parent / "prompts"
 SECTIONS = ("tools", "records", "history", "reply", "call")
-CUT_ORDER = (
-    "history",
-    "records",
-    "tools",
-)  # oldest history first, then records that do not match, then tools
-
-
+CUT_ORDER = ("history", "records", "tools")  # oldest history, records that do not match, tools
 HISTORIES = ("full", "calls", "none")
 
 
@@ -114,10 +109,9 @@ class PromptSet:
     ) -> RehearsalPrompt:
         """Everything REHEARSE may be shown about one call, cuttable line by line."""
         shown = self._choose(records, ctx.call)
+        tools = ctx.task.tools if self.settings.tools else ()
         lines = {
-            "tools": tuple(dumps(t.get("function", t)) for t in ctx.task.tools)
-            if self.settings.tools
-            else (),
+            "tools": tuple(dumps(t.get("function", t)) for t in tools),
             "records": tuple(f"{call_line(r.call)} -> {dumps(r.result)}" for r in shown),
             "history": self._history(ctx.history, show_thoughts),
             "reply": (dumps(_reply(ctx.act_reply, show_thoughts)),) if self.settings.reply else (),
@@ -128,18 +122,6 @@ class PromptSet:
             n: Template(self.texts[f"section_{n}"]) for n in SECTIONS if f"section_{n}" in self.texts
         }
         return RehearsalPrompt(rules, lines, tuple(_cuts(lines, shown, ctx)), templates)
-
-    def rehearse_messages(
-        self,
-        ctx: CallContext,
-        records: Sequence[Record],
-        *,
-        show_thoughts: bool = False,
-        check: bool = False,
-        drop: int = 0,
-    ) -> list[Message]:
-        """The REHEARSE prompt as messages, after `drop` cuts."""
-        return self.rehearsal(ctx, records, show_thoughts=show_thoughts, check=check).messages(drop)
 
     def _choose(self, records: Sequence[Record], call: ToolCall) -> list[Record]:
         """All records in their own order, or the nearest ones, nearest first; a match alone says enough."""
@@ -222,54 +204,6 @@ def with_head(messages: Sequence[Message], head: str) -> tuple[Message, ...]:
     return (Message(role="system", content=head), *messages)
 
 
-def nearness(record: Record, call: ToolCall) -> int:
-    """0 when a record has nothing to do with a call; a match is above everything else."""
-    if matches(record, call):
-        return 1_000_000
-    wanted = {canonical(v) for v in call.named.values()}
-    shared = sum(canonical(v) in wanted for v in record.call.named.values())
-    return 2 * (record.call.name == call.name) + shared
-
-
-def select_records(
-    records: Sequence[Record], mode: str, turn: int, call: ToolCall, others: Sequence[Record] = ()
-) -> list[Record]:
-    """The records a few-shot mode lets REHEARSE see for a call of user turn `turn`.
-
-    gold: all, later turns too. up_to_turn: this and earlier turns. leave_one_out: the same without those that
-    match the call. past_only: earlier turns only. other_sample: all of another task (`others`, see `donor`), so that
-    form can be learned from examples and facts cannot. none.
-    """
-    if mode == "gold":
-        return list(records)
-    if mode == "other_sample":
-        return list(others)
-    if mode == "none":
-        return []
-    seen = [r for r in records if r.turn < turn + (mode != "past_only")]
-    return [r for r in seen if not matches(r, call)] if mode == "leave_one_out" else seen
-
-
-def donor(task: Task, tasks: Sequence[Task]) -> tuple[Record, ...]:
-    """The records of the other task that have the most tools in common with this one; none where none is shared.
-
-    Of equals a hash of both ids decides, so every task has its own and each run the same.
-    """
-    own = {t.get("function", t)["name"] for t in task.tools}
-
-    def rank(other: Task) -> tuple[int, bytes]:
-        shared = own & {r.call.name for r in other.records}
-        return len(shared), hashlib.sha256(f"{task.id}\0{other.id}".encode()).digest()
-
-    best = max((t for t in tasks if t.id != task.id), key=rank, default=None)
-    return best.records if best is not None and rank(best)[0] else ()
-
-
-def lend(task: Task, tasks: Sequence[Task], few_shot: str) -> Task:
-    """The task with what another one lends it, where the method shows that."""
-    return replace(task, lent=donor(task, tasks)) if few_shot == "other_sample" else task
-
-
 def call_line(call: ToolCall) -> str:
     return f"{dumps(call.name)[1:-1]} {dumps(call.arguments)}"
 
@@ -284,7 +218,7 @@ def _tool_text(message: Message) -> str:
 
 def _call_lines(history: Sequence[Message]) -> list[str]:
     """One line a call that was answered: `name {arguments} -> response`."""
-    lines, waiting = [], []
+    lines, waiting = list[str](), list[ToolCall]()
     for message in history:
         if message.role == "tool" and waiting:
             lines.append(f"{call_line(waiting.pop(0))} -> {_tool_text(message)}")

@@ -15,8 +15,9 @@ from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.rollout.budget import room
+from envace.rollout.few_shot import select_records
 from envace.rollout.interfaces import Answered, CallContext, ask, generation_of
-from envace.rollout.prompts import PromptSet, RehearsalPrompt, select_records
+from envace.rollout.prompts import PromptSet, RehearsalPrompt
 from envace.types import (
     FailureReason,
     FinishReason,

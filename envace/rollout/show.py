@@ -16,10 +16,24 @@ from envace.chat.text import dumps
 from envace.types import Answer, Episode, Message, Observation, Source, Task, Verdict
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-COLOURS = {"user": "36", "ACT": "34;1", "REHEARSE": "35;1", "world": "32", "refused": "33", "good": "32", "bad": "31",
-           "dim": "2", "system": "2"}  # fmt: skip
-SPEAKERS = {Source.REHEARSAL: "REHEARSE", Source.SIMULATOR: "simulator", Source.VALIDATOR: "validator",
-            Source.ENVIRONMENT: "world", Source.RECORDED: "record"}  # fmt: skip
+COLOURS = {
+    "user": "36",
+    "ACT": "34;1",
+    "REHEARSE": "35;1",
+    "world": "32",
+    "refused": "33",
+    "good": "32",
+    "bad": "31",
+    "dim": "2",
+    "system": "2",
+}
+SPEAKERS = {
+    Source.REHEARSAL: "REHEARSE",
+    Source.SIMULATOR: "simulator",
+    Source.VALIDATOR: "validator",
+    Source.ENVIRONMENT: "world",
+    Source.RECORDED: "record",
+}
 MARKS = {Answer.YES: ("yes", "good"), Answer.NO: ("no", "bad"), Answer.UNSCORED: ("unscored", "refused")}
 WIDTH = 10
 
@@ -37,15 +51,16 @@ def wants_colour(stream: TextIO) -> bool:
 class Printer:
     """Pass `watch` to `run_episode`; call `prefix` before and `summary` after."""
 
-    def __init__(self, task: Task, write: Callable[[str], object], colour: bool):
+    def __init__(self, task: Task, write: Callable[[str], None], colour: bool):
         self.task, self.write, self.colour = task, write, colour
 
-    def watch(self, event: object) -> None:
+    def watch(self, event: Message | Observation | Verdict) -> None:
+        """One event of the episode."""
         if isinstance(event, Message):
             self._message(event)
         elif isinstance(event, Observation):
             self._observation(event)
-        elif isinstance(event, Verdict):
+        else:
             self._verdict(event)
 
     def prefix(self) -> None:
@@ -56,10 +71,11 @@ class Printer:
     def summary(self, episode: Episode) -> None:
         """Turn rewards, stop reason and counters."""
         rewards = ", ".join(f"{r:.2f}" for r in episode.turn_rewards) or "none judged"
-        scored = episode.reward is not None
-        reward = f"reward {episode.reward:.2f}" if scored else f"unscored ({episode.unscored_reason})"
-        style = "good" if scored and episode.reward >= 1 - 1e-9 else "bad"
-        detail = f" ({episode.stop_detail})" if episode.stop_detail and scored else ""
+        if episode.reward is None:
+            reward, style, detail = f"unscored ({episode.unscored_reason})", "bad", ""
+        else:
+            reward, style = f"reward {episode.reward:.2f}", "good" if episode.reward >= 1 - 1e-9 else "bad"
+            detail = f" ({episode.stop_detail})" if episode.stop_detail else ""
         self.write("")
         self.write(
             self._paint(printable(f"{reward}   turns: {rewards}   stop: {episode.stop.value}{detail}"), style)
@@ -80,13 +96,9 @@ class Printer:
 
     def _observation(self, seen: Observation) -> None:
         label = SPEAKERS[seen.source]
-        style = (
-            "refused"
-            if seen.error or is_error(seen.content)
-            else "REHEARSE"
-            if label == "REHEARSE"
-            else "world"
-        )
+        style = "REHEARSE" if label == "REHEARSE" else "world"
+        if seen.error or is_error(seen.content):
+            style = "refused"
         why = f"   [{seen.failure.value}]" if seen.failure else ""
         self._line(label, dumps(seen.content) + why, style)
 

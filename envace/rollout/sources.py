@@ -13,8 +13,8 @@ source.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable
+from typing import Protocol
 
 from envace.chat.contract import is_error
 from envace.chat.renderer import Renderer
@@ -23,16 +23,20 @@ from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.policy.protocol import Policy
+from envace.rollout.anchor import AnchoredSource
 from envace.rollout.interfaces import Answered, CallContext, ObservationSource
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
-from envace.types import FailureReason, Observation, Source, Task
+from envace.types import FailureReason, Observation, Source, Task, ToolCall
 from envace.worlds.registry import make_world
 
-__all__ = [
-    "CallContext", "EnvironmentSource", "ObservationSource", "RecordedSource", "RehearsalSource", "make_source",
-]  # fmt: skip
 NO_RECORD = {"error": "no recorded response"}
+
+
+class AnyWorld(Protocol):
+    """What answers calls as a world does, at once or later."""
+
+    def call(self, call: ToolCall) -> Observation | Awaitable[Observation]: ...
 
 
 class EnvironmentSource:
@@ -41,7 +45,7 @@ class EnvironmentSource:
     name = Source.ENVIRONMENT
     parallel = False
 
-    def __init__(self, world: Any):
+    def __init__(self, world: AnyWorld):
         self.world = world
 
     async def answer(self, ctx: CallContext) -> Answered:
@@ -76,12 +80,23 @@ def make_source(
 
     Raises DataError when the task has none of that kind.
     """
-    source = SOURCES[method.source](task, method, policy, renderer, params)
-    if not method.anchor_every or not isinstance(source, RehearsalSource):
-        return source
-    from envace.rollout.anchor import AnchoredSource
+    source: ObservationSource
+    if method.source in ("rehearse", "simulator"):
+        prompts = load_prompt_set(params.prompt_set)
+        if method.source == "simulator":
+            from envace.rollout.simulator import SimulatorSource  # brings an HTTP client
 
-    return AnchoredSource(source, _truth(task, params), method)
+            source = SimulatorSource(renderer, prompts, method, params)
+        else:
+            source = RehearsalSource(policy, renderer, prompts, method, params)
+        return AnchoredSource(source, _truth(task, params), method) if method.anchor_every else source
+    if method.source == "recorded":
+        return RecordedSource(task)
+    if method.source == "mcp":
+        return _mcp_server(task, params)
+    if task.world is None:
+        raise DataError(f"task {task.id} has no executable world; use the source rehearse or recorded")
+    return EnvironmentSource(make_world(task))
 
 
 def _truth(task: Task, params: RolloutParams) -> ObservationSource:
@@ -91,42 +106,7 @@ def _truth(task: Task, params: RolloutParams) -> ObservationSource:
     return _mcp_server(task, params) if params.mcp.url else RecordedSource(task)
 
 
-def _rehearse(
-    task: Task, method: Method, policy: Policy, renderer: Renderer, params: RolloutParams
-) -> ObservationSource:
-    return RehearsalSource(policy, renderer, load_prompt_set(params.prompt_set), method, params)
-
-
-def _simulator(
-    task: Task, method: Method, policy: Policy, renderer: Renderer, params: RolloutParams
-) -> ObservationSource:
-    from envace.rollout.simulator import SimulatorSource  # brings an HTTP client
-
-    return SimulatorSource(renderer, load_prompt_set(params.prompt_set), method, params)
-
-
-def _environment(task: Task, *_: object) -> ObservationSource:
-    if task.world is None:
-        raise DataError(f"task {task.id} has no executable world; use the source rehearse or recorded")
-    return EnvironmentSource(make_world(task))
-
-
-def _mcp(
-    task: Task, method: Method, policy: Policy, renderer: Renderer, params: RolloutParams
-) -> ObservationSource:
-    return _mcp_server(task, params)
-
-
 def _mcp_server(task: Task, params: RolloutParams) -> ObservationSource:
     from envace.rollout.mcp_source import McpSource  # brings its SDK
 
     return McpSource(task, params.mcp)
-
-
-SOURCES: dict[str, Callable[[Task, Method, Policy, Renderer, RolloutParams], ObservationSource]] = {
-    "rehearse": _rehearse,
-    "simulator": _simulator,
-    "environment": _environment,
-    "mcp": _mcp,
-    "recorded": lambda task, *_: RecordedSource(task),
-}

@@ -26,7 +26,8 @@ from envace.learn.running import updated
 from envace.learn.sequences import batch_rows, copies, generation_sequences, sequences_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
 from envace.rollout.episode import run_episode
-from envace.rollout.prompts import lend, load_prompt_set
+from envace.rollout.few_shot import lend
+from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
 from envace.types import Observation, Role, Source
 from envace.worlds.registry import load as load_worlds

@@ -119,3 +119,8 @@ def play(policy, **more):
 def rows_of(episode, method):
     """What each generation earned, in order."""
     return [row for s in generation_sequences(episode, method) for row in s.rows]
+
+
+def rehearse_messages(prompt_set, ctx, records, drop=0, **more):
+    """The REHEARSE prompt as messages, after `drop` cuts."""
+    return prompt_set.rehearsal(ctx, records, **more).messages(drop)

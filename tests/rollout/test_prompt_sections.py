@@ -5,22 +5,27 @@ import shutil
 from string import Template
 
 import pytest
-from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, call, play, record, tool, two_roles
+from rollout_kit import (
+    COMPACT,
+    FULL,
+    PARAMS,
+    RECORDS,
+    RENDERER,
+    TASK,
+    call,
+    play,
+    record,
+    rehearse_messages,
+    tool,
+    two_roles,
+)
 
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.rollout.prompts import (
-    CUT_ORDER,
-    ROOT,
-    SECTIONS,
-    Settings,
-    donor,
-    lend,
-    load_prompt_set,
-    select_records,
-)
+from envace.rollout.few_shot import donor, lend, select_records
+from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, Settings, load_prompt_set
 from envace.rollout.sources import CallContext, RehearsalSource
 from envace.types import Message, Role, ToolCall, replace
 
@@ -97,7 +102,7 @@ def test_a_section_that_lost_all_its_lines_leaves_no_empty_fence():
     ],
 )
 def test_a_switch_takes_its_section_out_and_no_other(settings, gone, tmp_path):
-    body = own(tmp_path, settings=settings).rehearse_messages(context(), RECORDS)[1].content
+    body = rehearse_messages(own(tmp_path, settings=settings), context(), RECORDS)[1].content
     assert gone not in body
     marks = {"<tools>", "<reply>", "schema:", "<history>", "<records>", "<call>"}
     assert all(mark in body for mark in marks - {gone})
@@ -110,8 +115,8 @@ def test_history_as_calls_shows_what_was_answered_alone_and_the_newest_of_it(tmp
         Message(role="tool", name="get", content='{"n": 1}'),
         Message(role="tool", name="get", content='{"n": 2}'),
     )
-    body = own(tmp_path, settings="history: calls\nmax_history: 1").rehearse_messages(
-        context(history=history), ()
+    body = rehearse_messages(
+        own(tmp_path, settings="history: calls\nmax_history: 1"), context(history=history), ()
     )
     assert 'get {"id": "#b"} -> {"n": 2}' in body[1].content and '"n": 1' not in body[1].content
     assert "secret wish" not in body[1].content
@@ -119,7 +124,7 @@ def test_history_as_calls_shows_what_was_answered_alone_and_the_newest_of_it(tmp
 
 def test_stable_parts_come_first_so_that_calls_of_one_task_share_a_prefix():
     bodies = [
-        FULL.rehearse_messages(context(call=call, act_reply=said), RECORDS)[1].content
+        rehearse_messages(FULL, context(call=call, act_reply=said), RECORDS)[1].content
         for call, said in ((GET_A, "a"), (ToolCall(name="drop", arguments={"id": "#b"}), "b"))
     ]
     shared = len(bodies[0][: next(k for k, (a, b) in enumerate(zip(*bodies)) if a != b)])
@@ -181,9 +186,9 @@ def test_a_set_that_would_fail_in_an_episode_is_refused_when_it_is_loaded(stem, 
 
 
 def test_a_dollar_that_is_meant_is_written_twice(tmp_path):
-    body = (
-        own(tmp_path, section_call="price in $$:\n${body}").rehearse_messages(context(), RECORDS)[1].content
-    )
+    body = rehearse_messages(own(tmp_path, section_call="price in $$:\n${body}"), context(), RECORDS)[
+        1
+    ].content
     assert "price in $:\n" in body
     assert Template("$$").substitute() == "$"
 
@@ -191,7 +196,7 @@ def test_a_dollar_that_is_meant_is_written_twice(tmp_path):
 def test_a_dollar_in_what_is_filled_in_stays_as_it_is():
     evil = ToolCall(name="get", arguments={"id": "$body ${rules} $$"})
     task = replace(TASK, tools=(tool("get"),))
-    assert "$body ${rules} $$" in FULL.rehearse_messages(context(call=evil, task=task), RECORDS)[1].content
+    assert "$body ${rules} $$" in rehearse_messages(FULL, context(call=evil, task=task), RECORDS)[1].content
 
 
 def test_settings_have_defaults_that_are_allowed():
@@ -218,7 +223,7 @@ def test_an_episode_counts_its_prompt_tokens_and_what_was_cut_off_them():
 
 def test_cut_from_the_left_the_rules_go_first_and_the_call_stays():
     method = Method(long_prompt="left", validation="rehearsal")
-    whole = RENDERER.render(FULL.rehearse_messages(context(history=LONG), RECORDS, check=True))
+    whole = RENDERER.render(rehearse_messages(FULL, context(history=LONG), RECORDS, check=True))
     seen = []
 
     def rehearse(request):

@@ -4,12 +4,26 @@ import asyncio
 import shutil
 
 import pytest
-from rollout_kit import COMPACT, FULL, PARAMS, RECORDS, RENDERER, TASK, call, play, record, tool, two_roles
+from rollout_kit import (
+    COMPACT,
+    FULL,
+    PARAMS,
+    RECORDS,
+    RENDERER,
+    TASK,
+    call,
+    play,
+    record,
+    rehearse_messages,
+    tool,
+    two_roles,
+)
 
 from envace.chat.transcript import matches
 from envace.config.method import Method
 from envace.errors import DataError
-from envace.rollout.prompts import ROOT, load_prompt_set, select_records, with_head
+from envace.rollout.few_shot import select_records
+from envace.rollout.prompts import ROOT, load_prompt_set, with_head
 from envace.rollout.sources import CallContext, RehearsalSource
 from envace.types import Message, Role, Source, ToolCall, replace
 
@@ -24,7 +38,7 @@ def context(call=GET_A, **more):
 
 
 def shown(prompt_set, ctx, records=RECORDS, **more):
-    return prompt_set.rehearse_messages(ctx, records, **more)[1].content
+    return rehearse_messages(prompt_set, ctx, records, **more)[1].content
 
 
 @pytest.mark.parametrize(
@@ -64,7 +78,7 @@ def test_of_equal_matches_the_latest_is_shown():
 
 
 def test_compact_is_tiny():
-    rules, body = COMPACT.rehearse_messages(context(), RECORDS)
+    rules, body = rehearse_messages(COMPACT, context(), RECORDS)
     assert len(rules.content.split()) <= 60 and len(body.content) < 150
 
 
@@ -87,8 +101,8 @@ def test_acts_thoughts_are_hidden_unless_asked_for():
 
 
 def test_the_check_is_the_models_job_only_without_deterministic_validation():
-    with_check = FULL.rehearse_messages(context(), RECORDS, check=True)[0].content
-    without = FULL.rehearse_messages(context(), RECORDS)[0].content
+    with_check = rehearse_messages(FULL, context(), RECORDS, check=True)[0].content
+    without = rehearse_messages(FULL, context(), RECORDS)[0].content
     assert with_check.startswith(without) and len(with_check) > len(without)
 
 
@@ -131,7 +145,7 @@ def test_cuts_go_history_then_unmatched_records_then_other_tools_and_stop_at_the
 def test_an_over_long_prompt_loses_as_little_as_it_must():
     history = tuple(Message(role="user", content=f"message {k} " + "x" * 90) for k in range(20))
     ctx = context(history=history)
-    whole = len(RENDERER.render(FULL.rehearse_messages(ctx, RECORDS[:2])))
+    whole = len(RENDERER.render(rehearse_messages(FULL, ctx, RECORDS[:2])))
     params = replace(PARAMS, prompt_tokens=whole - 250)
     asked = []
 

@@ -114,7 +114,8 @@ def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperatur
 
 def _shown(source: Any, context: Any) -> str:
     """Records, history and call as the prompt set writes them, before anything is cut; no tool schemas."""
-    from envace.rollout.prompts import call_line, select_records
+    from envace.rollout.few_shot import select_records
+    from envace.rollout.prompts import call_line
 
     records = select_records(
         context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent

@@ -58,7 +58,7 @@ def majority(pair: Pair, others: Others) -> bool | None:
 
 def copy(pair: Pair, few_shot: str) -> JSON:
     """The nearest shown record's result; NOTHING when the mode shows none."""
-    from envace.rollout.prompts import nearness, select_records
+    from envace.rollout.few_shot import nearness, select_records
 
     shown = select_records(pair.task.records, few_shot, pair.turn, pair.call, pair.task.lent)
     if not shown:
