@@ -90,8 +90,6 @@ class ChatBill:
     tokens: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
-    unstated: int = 0
-    """Completions without usage."""
     seconds: float = 0.0
     """Summed over the requests that brought a completion."""
     answered: int = 0
@@ -105,7 +103,6 @@ class ChatBill:
         self.tokens_in += reply.tokens_in or 0
         self.tokens_out += reply.tokens_out or 0
         self.tokens += reply.tokens
-        self.unstated += not reply.tokens
         self.seconds, self.answered, self.server = self.seconds + seconds, self.answered + 1, server
 
     def add(self, other: ChatBill) -> None:
@@ -131,7 +128,7 @@ class ChatBill:
         return (self.tokens_in * price_in + self.tokens_out * price_out) / 1e6
 
 
-SUMMED = ("requests", "retries", "tokens", "tokens_in", "tokens_out", "unstated", "seconds", "answered")
+SUMMED = ("requests", "retries", "tokens", "tokens_in", "tokens_out", "seconds", "answered")
 
 
 def read_completion(content: str) -> ChatReply:

@@ -1,7 +1,6 @@
 """What is kept on disk: answers by the hash of their question, whoever writes and whatever breaks."""
 
 import multiprocessing
-import threading
 from pathlib import Path
 
 import pytest
@@ -101,19 +100,6 @@ def test_several_processes_write_one_file_and_lose_nothing(tmp_path):
         w.join()
     lines = SharedLines(tmp_path / "answers.jsonl")
     assert len({record["key"] for record in lines.news()}) == 600 and lines.damaged == 0
-
-
-def test_threads_of_one_cache_do_not_tear_lines(tmp_path):
-    cache = AnswerCache(tmp_path)
-    threads = [
-        threading.Thread(target=lambda k=k: [cache.put(f"{k}/{i}", BOTH) for i in range(50)])
-        for k in range(4)
-    ]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(SharedLines(tmp_path / "answers.jsonl").news()) == 200
 
 
 def test_a_full_disk_costs_no_verdict(tmp_path):
