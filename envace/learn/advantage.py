@@ -16,9 +16,8 @@ Suffixes: `_R` per row, `_K` per role group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,8 @@ from envace.learn.baselines import BASELINES, Live
 from envace.learn.running import Means, priors
 from envace.learn.sequences import TrainingRow
 from envace.types import replace
+
+Column = Sequence[Hashable] | np.ndarray  # one id a row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class RoleStats:
     unscored_groups: int
     adv_mean: float
     adv_std: float
-    adv_zero: float  # share of rows whose advantage is exactly 0
+    adv_zero: float
+    """Share of rows whose advantage is exactly 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,10 @@ class Diagnostics:
 
     rows: int
     live: int
-    unscored: int  # rows without a reward
-    untrained: int  # rows without a trained token: padding, frozen roles
+    unscored: int
+    """Rows without a reward."""
+    untrained: int
+    """Rows without a trained token: padding, frozen roles."""
     groups: int
     lone: int
     constant: int
@@ -63,14 +67,14 @@ class Diagnostics:
 
 def role_advantages(
     reward_R: Sequence[float | None] | np.ndarray,
-    group_R: Sequence[Any] | np.ndarray,
-    role_R: Sequence[Any] | np.ndarray,
-    episode_R: Sequence[Any] | np.ndarray,
+    group_R: Column,
+    role_R: Column,
+    episode_R: Column,
     *,
     baseline: str = "trajectory",
     lone: str = "zero",
     trained_R: Sequence[bool] | np.ndarray | None = None,
-    turn_R: Sequence[int] | np.ndarray | None = None,
+    turn_R: Column | None = None,
     prior_R: np.ndarray | None = None,
     shrink_weight: float = 0.0,
 ) -> tuple[np.ndarray, Diagnostics]:
@@ -78,63 +82,53 @@ def role_advantages(
 
     `None` as a reward means unscored. `trained_R` is False for rows without a trained token. `turn_R` splits role
     groups by turn. `prior_R` is the running mean that the shrinkage baseline draws to, NaN for none. The id columns
-    hold anything hashable; non-negative integer arrays are used as they are (fastest).
+    hold anything hashable.
     Raises ValueError for a NaN or infinite reward, columns of unequal length, or an episode in two groups.
     """
     reward_R, scored_R = _rewards(reward_R)
     n = len(reward_R)
     trained_R = np.ones(n, bool) if trained_R is None else np.asarray(trained_R, bool)
     turn_R = np.zeros(n, np.int64) if turn_R is None else turn_R
-    prior_R = np.full(n, np.nan) if prior_R is None else prior_R
+    prior_R = np.full(n, np.nan) if prior_R is None else np.asarray(prior_R, np.float64)
     if {len(c) for c in (group_R, role_R, episode_R, trained_R, turn_R, prior_R)} != {n}:
         raise ValueError("rewards, groups, roles, episodes, turns and trained flags differ in length")
     (group, _), (role, roles), (episode, _), (turn, turns) = map(_codes, (group_R, role_R, episode_R, turn_R))
     live_R = scored_R & trained_R
-    live = slice(None) if live_R.all() else live_R  # nothing is copied when all are
-    _one_group_an_episode(group[live], episode[live])
-    key = (group * len(turns) + turn) * len(roles) + role  # the role is the fastest index
-    pair = (episode * len(turns) + turn) * len(roles) + role
-    n_keys = (int(key.max(initial=-1)) // max(len(roles), 1) + 1) * len(roles)
-    adv_R, members_K, differ_K = _compare(
-        reward_R, key, pair, live, prior_R, BASELINES[baseline], lone, shrink_weight, n_keys
+    _one_group_an_episode(group[live_R], episode[live_R])
+    key_R = (group * len(turns) + turn) * len(
+        roles
+    ) + role  # of its role group; the role is the fastest index
+    pair_R = (episode * len(turns) + turn) * len(roles) + role  # of its episode's rows in that group
+    n_keys = (int(key_R.max(initial=-1)) // max(len(roles), 1) + 1) * len(roles)
+
+    reward, key, pair = reward_R[live_R], key_R[live_R], pair_R[live_R]
+    first_K = np.zeros(n_keys)
+    first_K[key] = reward  # any member's reward: centring on it first makes equal rewards exactly 0
+    delta = reward - first_K[key]
+    live = Live(
+        reward_R=delta,
+        key_R=key,
+        pair_R=pair,
+        n_keys=n_keys,
+        n_pairs=int(pair.max(initial=-1)) + 1,
+        prior_R=prior_R[live_R] - first_K[key],
+        weight=shrink_weight,
     )
-    kinds = _kinds(key, role, live, trained_R, n_keys, len(roles), members_K == 1, differ_K)
+    base, members_K = BASELINES[baseline](live)
+    adv_R = np.zeros(n)
+    adv_R[live_R] = np.where(np.isnan(base), reward if lone == "raw" else 0.0, delta - base)
+
+    differ_K = np.bincount(key, delta != 0, minlength=n_keys) > 0
+    kinds = _kinds(key_R, role, live_R, trained_R, n_keys, len(roles), members_K == 1, differ_K)
     found = Diagnostics(
         rows=n,
         live=int(live_R.sum()),
         unscored=int(n - scored_R.sum()),
         untrained=int(n - trained_R.sum()),
-        roles=_by_role(adv_R[live], role[live], roles, kinds),
+        roles=_by_role(adv_R[live_R], role[live_R], roles, kinds),
         **{name: int(kind_K.sum()) for name, kind_K in kinds.items()},
     )
     return adv_R, found
-
-
-def _compare(
-    reward_R: np.ndarray,
-    key: np.ndarray,
-    pair: np.ndarray,
-    live: np.ndarray | slice,
-    prior_R: np.ndarray,
-    baseline: Callable[[Live], tuple[np.ndarray, np.ndarray]],
-    lone: str,
-    weight: float,
-    n_keys: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Advantages of all rows, members_K, and which groups hold two different rewards."""
-    reward, key, pair = reward_R[live], key[live], pair[live]
-    first_K = np.zeros(n_keys)
-    first_K[key] = reward  # any member's reward: centring on it first makes equal rewards exactly 0
-    delta = reward - first_K[key]
-    base, members_K = baseline(
-        Live(
-            reward_R=delta, key_R=key, pair_R=pair, n_keys=n_keys, n_pairs=int(pair.max(initial=-1)) + 1,
-            prior_R=np.asarray(prior_R, np.float64)[live] - first_K[key], weight=weight,
-        )
-    )  # fmt: skip
-    adv_R = np.zeros(len(reward_R))
-    adv_R[live] = LONE[lone](delta - base, reward, np.isnan(base))
-    return adv_R, members_K, np.bincount(key, delta != 0, minlength=n_keys) > 0
 
 
 def advantages(
@@ -158,9 +152,9 @@ def advantages(
 
 
 def _kinds(
-    key: np.ndarray,
-    role: np.ndarray,
-    live: np.ndarray | slice,
+    key_R: np.ndarray,
+    role_R: np.ndarray,
+    live_R: np.ndarray,
     trained_R: np.ndarray,
     n_keys: int,
     n_roles: int,
@@ -168,12 +162,11 @@ def _kinds(
     differ_K: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Which role groups are of which kind, [K] each."""
-    played_K = np.bincount(key, minlength=n_keys) > 0
-    everything = isinstance(live, slice)
-    trained_K = played_K if everything else np.bincount(key[trained_R], minlength=n_keys) > 0
-    live_K = played_K if everything else np.bincount(key[live], minlength=n_keys) > 0
+    played_K, trained_K, live_K = (
+        np.bincount(keys, minlength=n_keys) > 0 for keys in (key_R, key_R[trained_R], key_R[live_R])
+    )
     reached_K = np.repeat(played_K.reshape(-1, max(n_roles, 1)).any(1), n_roles)  # by any role
-    known_K = np.tile(np.bincount(role, minlength=n_roles) > 0, n_keys // max(n_roles, 1))
+    known_K = np.tile(np.bincount(role_R, minlength=n_roles) > 0, n_keys // max(n_roles, 1))
     return {
         "groups": live_K,
         "lone": lone_K,
@@ -185,27 +178,19 @@ def _kinds(
 
 def _rewards(reward_R: Sequence[float | None] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rewards as float64 (unscored ones 0) and which are scored. A non-finite reward is an error, not data."""
-    if isinstance(reward_R, np.ndarray) and reward_R.dtype.kind == "f":
-        value_R, scored_R = reward_R.astype(np.float64, copy=False), np.ones(len(reward_R), bool)
-    else:
-        scored_R = np.fromiter((r is not None for r in reward_R), bool, len(reward_R))
-        value_R = np.fromiter((0.0 if r is None else r for r in reward_R), np.float64, len(reward_R))
+    scored_R = np.fromiter((r is not None for r in reward_R), bool, len(reward_R))
+    value_R = np.fromiter((0.0 if r is None else r for r in reward_R), np.float64, len(reward_R))
     bad = np.flatnonzero(~np.isfinite(value_R))
     if bad.size:
         raise ValueError(f"reward of row {bad[0]} is {value_R[bad[0]]}; a reward is finite or None")
     return value_R, scored_R
 
 
-def _codes(column: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, list[Any]]:
+def _codes(column: Column) -> tuple[np.ndarray, list[Hashable]]:
     """Ids as small integers, and the id each integer stands for."""
-    if isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.size:
-        low, high = int(column.min()), int(column.max())
-        if 0 <= low and high < 4 * column.size + 64:  # dense enough to index by
-            return column.astype(np.int64, copy=False), list(range(high + 1))
-    if isinstance(column, np.ndarray):
-        column = column.tolist()
-    table: dict[Any, int] = {}
-    codes = [table.setdefault(value, len(table)) for value in column]
+    ids: Sequence[Hashable] = column.tolist() if isinstance(column, np.ndarray) else column
+    table: dict[Hashable, int] = {}
+    codes = [table.setdefault(value, len(table)) for value in ids]
     return np.array(codes, np.int64), list(table)
 
 
@@ -217,7 +202,7 @@ def _one_group_an_episode(group: np.ndarray, episode: np.ndarray) -> None:
 
 
 def _by_role(
-    adv: np.ndarray, role: np.ndarray, names: list[Any], kinds: dict[str, np.ndarray]
+    adv: np.ndarray, role: np.ndarray, names: Sequence[Hashable], kinds: dict[str, np.ndarray]
 ) -> dict[str, RoleStats]:
     stats = {}
     for code, name in enumerate(names):
@@ -232,10 +217,3 @@ def _by_role(
             **{kind: int(kind_K[code :: len(names)].sum()) for kind, kind_K in kinds.items()},
         )
     return stats
-
-
-# (reward less baseline, reward, has no baseline) -> advantage
-LONE: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
-    "zero": lambda adv, reward, alone: np.where(alone, 0.0, adv),
-    "raw": lambda adv, reward, alone: np.where(alone, reward, adv),
-}

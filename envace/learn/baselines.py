@@ -25,13 +25,16 @@ import numpy as np
 class Live:
     """Scored and trained rows. A key is a role group, a pair an episode's rows inside one."""
 
-    reward_R: np.ndarray  # float64, less some number of its group that makes equal rewards exactly 0
+    reward_R: np.ndarray
+    """Float64, less some number of its group that makes equal rewards exactly 0."""
     key_R: np.ndarray
     pair_R: np.ndarray
     n_keys: int
     n_pairs: int
-    prior_R: np.ndarray  # running mean of earlier steps, less the same number; NaN where there is none
-    weight: float  # trajectories that the running mean counts for
+    prior_R: np.ndarray
+    """Running mean of earlier steps, less the same number; NaN where there is none."""
+    weight: float
+    """Trajectories that the running mean counts for."""
 
 
 Baseline = Callable[[Live], tuple[np.ndarray, np.ndarray]]  # -> baseline_R, members_K
@@ -41,13 +44,13 @@ def generation(live: Live) -> tuple[np.ndarray, np.ndarray]:
     """Members are rows."""
     members_K = np.bincount(live.key_R, minlength=live.n_keys)
     sum_K = np.bincount(live.key_R, live.reward_R, minlength=live.n_keys)
-    return _of_rows(live, sum_K / _some(members_K), members_K), members_K
+    return _of_rows(live, sum_K, members_K), members_K
 
 
 def trajectory(live: Live) -> tuple[np.ndarray, np.ndarray]:
     """Members are episodes with a live row in the group."""
     _, sum_K, members_K = _episodes(live)
-    return _of_rows(live, sum_K / _some(members_K), members_K), members_K
+    return _of_rows(live, sum_K, members_K), members_K
 
 
 def leave_one_out(live: Live) -> tuple[np.ndarray, np.ndarray]:
@@ -77,12 +80,15 @@ def _episodes(live: Live) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mean_E, sum_K, np.bincount(key_E[seen], minlength=live.n_keys)
 
 
-def _of_rows(live: Live, mean_K: np.ndarray, members_K: np.ndarray) -> np.ndarray:
-    return np.where(members_K == 1, np.nan, mean_K)[live.key_R]
+def _of_rows(live: Live, sum_K: np.ndarray, members_K: np.ndarray) -> np.ndarray:
+    """The mean of each row's role group; NaN where the row is its only member."""
+    baseline_R: np.ndarray = np.where(members_K == 1, np.nan, sum_K / _some(members_K))[live.key_R]
+    return baseline_R
 
 
 def _some(count: np.ndarray) -> np.ndarray:
-    return np.maximum(count, 1)
+    at_least_one: np.ndarray = np.maximum(count, 1)
+    return at_least_one
 
 
 BASELINES: dict[str, Baseline] = {

@@ -44,9 +44,11 @@ class Response:
 
     call: ToolCall
     said: JSON
-    true: JSON  # UNKNOWN when neither a world nor a record answers the call
+    true: JSON
+    """UNKNOWN when neither a world nor a record answers the call."""
     lookup: bool
-    records: tuple[JSON, ...]  # results of matching records that the turn may be held to
+    records: tuple[JSON, ...]
+    """Results of matching records that the turn may be held to."""
 
 
 def collapse_metrics(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> dict[str, float]:

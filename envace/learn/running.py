@@ -14,7 +14,6 @@ in an episode would be no baseline. Under `credit: reward_to_go` each turn has a
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 
 from envace.config.method import Method
 from envace.errors import DataError
+from envace.io.files import replacing
 from envace.learn.sequences import TrainingRow
 
 Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn
@@ -70,17 +70,16 @@ def read_means(work: Path, step: int) -> dict[str, float]:
             f"{path} holds the running means in another format than {FORMAT}, so the run cannot go on from them; move "
             f"{work} away and train again, which starts a new work folder"
         )
-    return state["means"]
+    means: dict[str, float] = state["means"]
+    return means
 
 
 def write_means(work: Path, step: int, means: Means) -> None:
     """Store the state after `step`, whole or not at all."""
-    path = _file(work, step)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    state = {"format": FORMAT, "means": dict(means)}
-    part.write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
-    os.replace(part, path)
+    with replacing(_file(work, step)) as part:
+        part.write_text(
+            json.dumps({"format": FORMAT, "means": dict(means)}, sort_keys=True), encoding="utf-8"
+        )
 
 
 def _file(work: Path, step: int) -> Path:

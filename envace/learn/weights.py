@@ -22,14 +22,12 @@ advantage in them to put a weight on. With one row a generation and equal role w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-Scheme = Callable[
-    [np.ndarray, np.ndarray, np.ndarray], np.ndarray
-]  # (length_R, role_weight_R, episode_R) -> w_R
+# (length_R, role_weight_R, episode_R) -> w_R
+Scheme = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def row_weights(
@@ -37,7 +35,7 @@ def row_weights(
     scheme: str,
     *,
     role_weight_R: Sequence[float] | np.ndarray | None = None,
-    episode_R: Sequence[Any] | None = None,
+    episode_R: Sequence[Hashable] | None = None,
 ) -> np.ndarray:
     """Weights [R] float64 for rows of `length_R` trained tokens (ones of the loss mask, gaps not counted).
 
@@ -53,8 +51,8 @@ def row_weights(
         raise ValueError("loss weight `episode` needs the episode of every row")
     if not n == len(role_weight_R) == len(episode_R if episode_R is not None else length_R):
         raise ValueError("lengths, role weights and episodes differ in length")
-    codes: dict[Any, int] = {}
-    ids = [0] * n if episode_R is None else episode_R
+    codes: dict[Hashable, int] = {}
+    ids: Sequence[Hashable] = [0] * n if episode_R is None else episode_R
     code_R = np.array([codes.setdefault(e, len(codes)) for e in ids], np.int64)
     return SCHEMES[scheme](length_R, role_weight_R, code_R)
 
@@ -87,7 +85,8 @@ def _episode(length_R: np.ndarray, role_R: np.ndarray, episode_R: np.ndarray) ->
 def _over(part_R: np.ndarray, whole_R: np.ndarray | float) -> np.ndarray:
     """part / whole, 0 where the whole is 0: nothing is trained there."""
     whole_R = np.broadcast_to(whole_R, part_R.shape)
-    return np.divide(part_R, whole_R, out=np.zeros(part_R.shape), where=whole_R > 0)
+    share_R: np.ndarray = np.divide(part_R, whole_R, out=np.zeros(part_R.shape), where=whole_R > 0)
+    return share_R
 
 
 SCHEMES: dict[str, Scheme] = {"generation": _generation, "token": _token, "episode": _episode}

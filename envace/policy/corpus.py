@@ -142,7 +142,7 @@ async def _episode(
     memory: Memory | None,
 ) -> None:
     from envace.rollout.episode import run_episode
-    from envace.rollout.sources import RehearsalSource
+    from envace.rollout.rehearsal import RehearsalSource
     from envace.tts.rehearse import NoChecklist
 
     await run_episode(

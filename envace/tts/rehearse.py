@@ -88,7 +88,7 @@ class Rehearsal:
     async def attempt(self, index: int, prior: Memory) -> Attempt:
         """One try and what the policy makes of it."""
         from envace.rollout.episode import run_episode
-        from envace.rollout.sources import RehearsalSource
+        from envace.rollout.rehearsal import RehearsalSource
 
         episode = await run_episode(
             self.task,

@@ -15,8 +15,9 @@ from envace.learn.sequences import sequences_of, token_advantages
 from envace.learn.weights import LOSS_AGG_MODE, verl_weights
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
+from envace.rollout.rehearsal import RehearsalSource
 from envace.rollout.simulator import SimulatorSource
-from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource, make_source
+from envace.rollout.sources import EnvironmentSource, RecordedSource, make_source
 from envace.types import (
     Answer,
     Episode,

@@ -11,7 +11,8 @@ from envace.learn.sequences import generation_sequences
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
-from envace.rollout.sources import EnvironmentSource, RehearsalSource
+from envace.rollout.rehearsal import RehearsalSource
+from envace.rollout.sources import EnvironmentSource
 from envace.types import (
     Answer,
     Item,

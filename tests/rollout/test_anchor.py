@@ -18,8 +18,10 @@ from envace.learn.metrics import step_metrics
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
 from envace.rollout.episode import run_episode
+from envace.rollout.interfaces import CallContext
 from envace.rollout.prompts import load_prompt_set
-from envace.rollout.sources import CallContext, EnvironmentSource, RehearsalSource, make_source
+from envace.rollout.rehearsal import RehearsalSource
+from envace.rollout.sources import EnvironmentSource, make_source
 from envace.types import Message, Observation, Record, Role, Source, StopReason, Task, ToolCall, replace
 from envace.worlds import registry as worlds
 

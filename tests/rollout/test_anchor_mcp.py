@@ -16,7 +16,8 @@ from envace.rollout import mcp_source
 from envace.rollout.mcp_session import Refused
 from envace.rollout.mcp_source import McpSource
 from envace.rollout.prompts import load_prompt_set
-from envace.rollout.sources import RecordedSource, RehearsalSource, make_source
+from envace.rollout.rehearsal import RehearsalSource
+from envace.rollout.sources import RecordedSource, make_source
 from envace.types import Role, Source, StopReason, replace
 
 SERVED = replace(PARAMS, mcp=McpParams(url="http://shop.test/mcp"), max_calls=9)

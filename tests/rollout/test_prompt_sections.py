@@ -25,8 +25,9 @@ from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.rollout.few_shot import donor, lend, select_records
+from envace.rollout.interfaces import CallContext
 from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, Settings, load_prompt_set
-from envace.rollout.sources import CallContext, RehearsalSource
+from envace.rollout.rehearsal import RehearsalSource
 from envace.types import Message, Role, ToolCall, replace
 
 GET_A = ToolCall(name="get", arguments={"id": "#a"})

@@ -23,8 +23,9 @@ from envace.chat.transcript import matches
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.rollout.few_shot import select_records
+from envace.rollout.interfaces import CallContext
 from envace.rollout.prompts import ROOT, load_prompt_set, with_head
-from envace.rollout.sources import CallContext, RehearsalSource
+from envace.rollout.rehearsal import RehearsalSource
 from envace.types import Message, Role, Source, ToolCall, replace
 
 GET_A = ToolCall(name="get", arguments={"id": "#a"})

@@ -16,7 +16,8 @@ from envace.config.method import Method
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
-from envace.rollout.sources import EnvironmentSource, RecordedSource, RehearsalSource
+from envace.rollout.rehearsal import RehearsalSource
+from envace.rollout.sources import EnvironmentSource, RecordedSource
 from envace.tts import memory as notes
 from envace.tts.rehearse import EMPTY, Rehearsal, private_view, rehearse
 from envace.types import Item, Message, Record, Role, Source, Task, ToolCall

@@ -76,7 +76,7 @@ def _predicted(pair: Pair, mode: str, by: str, said: JSON, shown: str) -> Row:
 
 def _source(policy: Any, renderer: Any, method: Method, params: RolloutParams) -> Any:
     from envace.rollout.prompts import load_prompt_set
-    from envace.rollout.sources import RehearsalSource
+    from envace.rollout.rehearsal import RehearsalSource
 
     return RehearsalSource(policy, renderer, load_prompt_set(params.prompt_set), method, params)
 
@@ -98,7 +98,7 @@ async def _one(
 
 def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperature: float) -> Any:
     from envace.chat.calls import render_calls
-    from envace.rollout.sources import CallContext
+    from envace.rollout.interfaces import CallContext
 
     return CallContext(
         task=pair.task,
