@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
-from envace.types import JSON, Message, Record, ToolCall
+from envace.types import JSON, Message, Observation, Record, ToolCall
 
 KeyPath = tuple[str, ...]
 
@@ -53,6 +53,21 @@ def _json(text: str) -> JSON:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def answered(
+    messages: Sequence[Message], observations: Sequence[Observation]
+) -> Iterator[tuple[Exchange, Observation]]:
+    """Every answered call of an episode with its observation.
+
+    The episode's tool messages are the last ones of the transcript, one an observation; those that answer an
+    unreadable message belong to no call.
+    """
+    places = [i for i, m in enumerate(messages) if m.role == "tool"]
+    by_place = dict(zip(places[len(places) - len(observations) :], observations, strict=True))
+    for e in exchanges(messages):
+        if e.shown in by_place:
+            yield e, by_place[e.shown]
 
 
 def seen_in_turn(messages: Sequence[Message]) -> list[tuple[ToolCall, JSON]]:

@@ -23,15 +23,15 @@ and leaves the world as it was. A metric over nothing is absent.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
-from envace.chat.transcript import exchanges, latest_record, leaves, matches
-from envace.types import JSON, Episode, Observation, Source, Task, ToolCall
+from envace.chat.transcript import answered, latest_record, leaves, matches
+from envace.types import JSON, Episode, Source, Task, ToolCall
 from envace.worlds import registry as worlds
 
 Pair = tuple[ToolCall, JSON]  # a call and the content of its response
@@ -107,36 +107,23 @@ def entropy_bits(counts: Iterable[int]) -> float:
 
 def rehearsed(episode: Episode, task: Task) -> list[Response]:
     """The rehearsed responses of an episode that kept the contract, in order."""
-    shown = [
-        s for s in _answered(episode) if s[1].source is not Source.VALIDATOR
-    ]  # the others reach no world
+    pairs = answered(episode.messages, episode.observations)
+    shown = [(e, o) for e, o in pairs if o.source is not Source.VALIDATOR]  # the others reach no world
     if worlds.kind_of(task):
-        truths = _replayed(task, [call for call, _, _ in shown])
+        truths = _replayed(task, [e.call for e, _ in shown])
     else:
-        truths = [_recorded(task, call, turn) for call, _, turn in shown]
+        truths = [_recorded(task, e.call, e.turn) for e, _ in shown]
     return [
         Response(
-            call=call,
+            call=e.call,
             said=observation.content,
             true=true,
             lookup=still and not is_error(true),
-            records=tuple(r.result for r in task.records if r.turn <= turn and matches(r, call)),
+            records=tuple(r.result for r in task.records if r.turn <= e.turn and matches(r, e.call)),
         )
-        for (call, observation, turn), (true, still) in zip(shown, truths)
+        for (e, observation), (true, still) in zip(shown, truths)
         if observation.source is Source.REHEARSAL and observation.failure is None
     ]
-
-
-def _answered(episode: Episode) -> Iterator[tuple[ToolCall, Observation, int]]:
-    """(call, observation, turn) of every answered call. The episode's tool messages are the last ones of the
-    transcript, one an observation; those that answer an unreadable message belong to no call."""
-    if not episode.observations:
-        return
-    places = [i for i, m in enumerate(episode.messages) if m.role == "tool"][-len(episode.observations) :]
-    by_place = dict(zip(places, episode.observations, strict=True))
-    for e in exchanges(episode.messages):
-        if e.shown in by_place:
-            yield e.call, by_place[e.shown], e.turn
 
 
 def _replayed(task: Task, calls: Sequence[ToolCall]) -> list[tuple[JSON, bool]]:

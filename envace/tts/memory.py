@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from envace.types import JSON, Attempt, Episode, Memory, Message, Task, ToolCall
+from envace.chat.renderer import Renderer
+from envace.chat.text import strict_loads
+from envace.chat.transcript import answered
+from envace.types import JSON, Attempt, Episode, Memory, Message, Task
 
 EVALUATE = (
     "Review a private try. Its tool answers were imagined. Reply with one JSON object: "
@@ -28,42 +30,21 @@ HEADER = "{n} imagined tries"
 MAX_NAMES = 12  # names a feedback list may hold
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call of an attempt with its values left out: `Step("get_order", ("order_id",), "ok")`."""
+class Step(NamedTuple):
+    """One call of an attempt with its values left out: `Step("get_order", "ok")`."""
 
     name: str
-    arguments: tuple[str, ...]
-    code: str  # ok | refused | a FailureReason
-
-    def shape(self) -> str:
-        return f"{self.name}({', '.join(self.arguments)})"
+    code: str
+    """ok, refused, or a FailureReason."""
 
 
 def digest(episode: Episode) -> list[Step]:
-    """The calls of an episode in order: names, argument names, outcome codes."""
+    """The calls of an episode in order: names and outcome codes."""
     steps = []
-    for call, observation in _calls(episode):
-        code = "ok"
-        if observation is not None and observation.failure:
-            code = observation.failure.value
-        elif observation is not None and observation.error:
-            code = "refused"
-        steps.append(Step(call.name, tuple(sorted(call.named)), code))
+    for e, observation in answered(episode.messages, episode.observations):
+        code = "refused" if observation.error else "ok"
+        steps.append(Step(e.call.name, observation.failure.value if observation.failure else code))
     return steps
-
-
-def _calls(episode: Episode) -> list[tuple[ToolCall, Any]]:
-    """Answered calls with their observations, in order."""
-    pairs, waiting, observations = [], [], list(episode.observations)
-    for message in episode.messages:
-        if message.role == "assistant":
-            waiting = list(message.calls)
-        elif message.role == "tool" and observations:
-            observation = observations.pop(0)
-            if waiting:
-                pairs.append((waiting.pop(0), observation))
-    return pairs
 
 
 # --- self-evaluation ----------------------------------------------------------------------------------------
@@ -72,9 +53,9 @@ def _calls(episode: Episode) -> list[tuple[ToolCall, Any]]:
 def evaluation_messages(task: Task, episode: Episode, dropped: int = 0) -> tuple[Message, ...]:
     """The self-evaluation prompt of one attempt; the answers of its `dropped` first calls are left out."""
     lines = [f"Task: {_plain(_request(task))}", "Try:"]
-    for k, (call, observation) in enumerate(_calls(episode)):
+    for k, (e, observation) in enumerate(answered(episode.messages, episode.observations)):
         answer = "(left out)" if k < dropped else json.dumps(observation.content, ensure_ascii=False)
-        lines.append(_plain(f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)} -> {answer}"))
+        lines.append(_plain(f"{e.call.name} {json.dumps(e.call.arguments, ensure_ascii=False)} -> {answer}"))
     reply = next((m.content for m in reversed(episode.messages) if m.role == "assistant" and not m.calls), "")
     lines.append(f"Reply: {_plain(reply)}")
     return _prompt(EVALUATE, lines)
@@ -128,9 +109,9 @@ def compose(
     notes: dict[str, list[str]],
     attempts: Sequence[Attempt],
     task: Task,
-    renderer: Any,
+    renderer: Renderer,
     cap: int,
-    fallback: bool,
+    fallback: bool = False,
 ) -> Memory:
     """The memory of some attempts, with the calls that failed in them, within `cap` tokens."""
     steps = [s for a in attempts for s in digest(a.episode) if s.name in tool_names(task)]
@@ -143,7 +124,7 @@ def compose_lines(
     failed: list[str],
     n: int,
     task: Task,
-    renderer: Any,
+    renderer: Renderer,
     cap: int,
     fallback: bool = False,
 ) -> Memory:
@@ -189,22 +170,12 @@ def _prompt(rules: str, lines: Sequence[str]) -> tuple[Message, ...]:
 
 def _object(text: str, keys: set[str]) -> dict[str, JSON]:
     try:
-        data = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
-    except (ValueError, RecursionError):
+        data = strict_loads(text)
+    except ValueError:
         raise ValueError("not one JSON object") from None
     if not isinstance(data, dict) or set(data) != keys:
         raise ValueError(f"the keys must be {', '.join(sorted(keys))}")
     return data
-
-
-def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    if len({k for k, _ in pairs}) < len(pairs):
-        raise ValueError("duplicate key")
-    return dict(pairs)
-
-
-def _no_constants(name: str) -> JSON:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _names(data: dict[str, JSON], key: str, tools: Sequence[str]) -> list[str]:

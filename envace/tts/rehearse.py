@@ -11,12 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from envace.chat.renderer import Renderer
 from envace.config import RolloutParams, TTSParams
 from envace.config.method import Method
+from envace.policy.protocol import GenerationRequest, Policy
+from envace.rollout.episode import run_episode
+from envace.rollout.prompts import PromptSet
+from envace.rollout.rehearsal import RehearsalSource
 from envace.tts import memory as notes
-from envace.types import Attempt, Item, Memory, Message, Role, Sampling, Task, Verdict, replace
+from envace.types import Attempt, Episode, Memory, Message, Role, Sampling, Task, Verdict, replace
 
 EMPTY = Memory(text="", n_attempts=0, tokens=0)
 T = TypeVar("T")
@@ -25,14 +30,14 @@ T = TypeVar("T")
 async def rehearse(
     task: Task,
     *,
-    policy: Any,
-    renderer: Any,
+    policy: Policy,
+    renderer: Renderer,
     budget: TTSParams,
     mode: str,
     n: int,
     method: Method,
     params: RolloutParams,
-    prompt_set: Any,
+    prompt_set: PromptSet,
     seed: int = 0,
 ) -> tuple[list[Attempt], Memory]:
     """Spend n private tries on a task. `mode` is "parallel" (tries know nothing of each other) or
@@ -41,9 +46,8 @@ async def rehearse(
         raise ValueError(f"mode is {mode!r}, must be parallel or sequential")
     if n == 0:
         return [], EMPTY
-    stage = Rehearsal(
-        private_view(task), policy, renderer, budget, imagined(method), params, prompt_set, seed
-    )
+    private = replace(method, source="rehearse", few_shot="none")  # only REHEARSE answers, from no example
+    stage = Rehearsal(private_view(task), policy, renderer, budget, private, params, prompt_set, seed)
     attempts: list[Attempt] = []
     if mode == "parallel":
         attempts = list(await asyncio.gather(*(stage.attempt(k, EMPTY) for k in range(n))))
@@ -58,17 +62,11 @@ def private_view(task: Task) -> Task:
     return replace(task, user_turns=(), checklist=((),), records=(), world=None, reference=())
 
 
-def imagined(method: Method) -> Method:
-    """The method as it applies to a private try: only REHEARSE answers, from no example."""
-    return replace(method, source="rehearse", few_shot="none")
-
-
 class NoChecklist:
     """The judge of a private try: there is nothing it could know."""
 
     async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
-        items: tuple[Item, ...] = task.checklist[turn]
-        assert not items, "a private try must not see a checklist"
+        assert not task.checklist[turn], "a private try must not see a checklist"
         return []
 
 
@@ -77,19 +75,16 @@ class Rehearsal:
     """What the tries of one task share. Holds a policy and settings, and no way to a true source."""
 
     task: Task
-    policy: Any
-    renderer: Any
+    policy: Policy
+    renderer: Renderer
     budget: TTSParams
     method: Method
     params: RolloutParams
-    prompt_set: Any
+    prompt_set: PromptSet
     seed: int
 
     async def attempt(self, index: int, prior: Memory) -> Attempt:
         """One try and what the policy makes of it."""
-        from envace.rollout.episode import run_episode
-        from envace.rollout.rehearsal import RehearsalSource
-
         episode = await run_episode(
             self.task,
             policy=self.policy,
@@ -106,38 +101,41 @@ class Rehearsal:
             memory=prior if prior.text else None,
         )
         names = notes.tool_names(self.task)
-        messages = self._fitting(episode)
-        feedback, ok, tokens = await self._ask(
-            messages, lambda text: notes.parse_feedback(text, names), self.budget.feedback_tokens, episode.id
+        feedback, tokens = await self._ask(
+            self._fitting(episode),
+            lambda text: notes.parse_feedback(text, names),
+            self.budget.feedback_tokens,
+            episode.id,
         )
-        if not ok:
-            feedback = notes.fallback_feedback(episode, names)
         tokens += sum(len(g.prompt_ids) + len(g.output_ids) for g in episode.generations)
-        return Attempt(index=index, episode=episode, feedback=feedback, feedback_ok=ok, tokens=tokens)
+        return Attempt(
+            index=index,
+            episode=episode,
+            feedback=notes.fallback_feedback(episode, names) if feedback is None else feedback,
+            feedback_ok=feedback is not None,
+            tokens=tokens,
+        )
 
     def lesson(self, attempts: Sequence[Attempt]) -> Memory:
         """What a later try of a sequence is shown: a digest made here, no generation."""
         if not attempts:
             return EMPTY
         found = {"plan": list(attempts[-1].feedback["next"]), "avoid": list(attempts[-1].feedback["risky"])}
-        return notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, False)
+        return notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens)
 
     async def condense(self, attempts: Sequence[Attempt]) -> Memory:
         """All tries as one memory, written by the policy as JSON and put into words here."""
-        names = notes.tool_names(self.task)
+        names, cap = notes.tool_names(self.task), self.budget.memory_tokens
         messages = notes.condensation_messages(self.task, attempts)
-        found, ok, tokens = await self._ask(
-            messages,
-            lambda text: notes.parse_notes(text, names),
-            self.budget.memory_tokens,
-            attempts[0].episode.id,
+        found, tokens = await self._ask(
+            messages, lambda text: notes.parse_notes(text, names), cap, attempts[0].episode.id
         )
-        if not ok:
-            found = notes.fallback_notes(attempts)
-        memory = notes.compose(found, attempts, self.task, self.renderer, self.budget.memory_tokens, not ok)
+        fallback = found is None
+        plan = notes.fallback_notes(attempts) if found is None else found
+        memory = notes.compose(plan, attempts, self.task, self.renderer, cap, fallback)
         return replace(memory, cost_tokens=tokens)
 
-    def _fitting(self, episode: Any) -> tuple[Message, ...]:
+    def _fitting(self, episode: Episode) -> tuple[Message, ...]:
         """The self-evaluation prompt, oldest answers left out until it fits."""
         calls = len(notes.digest(episode))
         for dropped in range(calls + 1):
@@ -148,8 +146,8 @@ class Rehearsal:
 
     async def _ask(
         self, messages: tuple[Message, ...], parse: Callable[[str], T], cap: int, episode_id: str
-    ) -> tuple[T | None, bool, int]:
-        """One JSON answer, one more chance when it is malformed. Returns (value, usable, tokens spent)."""
+    ) -> tuple[T | None, int]:
+        """One JSON answer, one more chance when it is malformed. Returns the value, if usable, and tokens spent."""
         tokens = 0
         for chance in range(2):
             ids = tuple(self.renderer.render(messages))
@@ -157,24 +155,22 @@ class Rehearsal:
                 break
             completion = await self.policy.generate(self._request(messages, ids, cap, episode_id, chance))
             tokens += len(ids) + len(completion.output_ids)
+            answer = completion.text.rpartition("</think>")[2].strip()  # the text after the thinking
             try:
-                return parse(_answer(completion.text)), True, tokens
+                return parse(answer), tokens
             except ValueError as e:
                 messages = (*messages, Message(role="user", content=notes.AGAIN.format(reason=e)))
-        return None, False, tokens
+        return None, tokens
 
     def _request(
         self, messages: tuple[Message, ...], ids: tuple[int, ...], cap: int, episode_id: str, chance: int
-    ) -> Any:
-        from envace.policy.protocol import GenerationRequest
-
+    ) -> GenerationRequest:
         sampling = Sampling(temperature=0.0, max_tokens=cap, seed=self.seed)
         if chance:  # greedy decoding would repeat the malformed answer
             sampling = replace(sampling, temperature=max(0.5, self.params.temperature))
         return GenerationRequest(
             role=Role.ACT,
             messages=messages,
-            tools=(),
             prompt_ids=ids,
             sampling=sampling,
             episode_id=episode_id,
@@ -182,8 +178,3 @@ class Rehearsal:
             turn=0,
             step=self.params.max_steps + chance,  # behind every step of the try itself
         )
-
-
-def _answer(text: str) -> str:
-    """The text after the thinking."""
-    return text.rpartition("</think>")[2].strip()

@@ -124,7 +124,7 @@ def test_no_executor_record_checklist_or_world_can_be_reached(mode, monkeypatch)
         handed.append({"task": task, **{k: v for k, v in given.items() if k not in ("policy", "renderer")}})
         return await run_episode(task, **given)
 
-    monkeypatch.setattr("envace.rollout.episode.run_episode", spy)
+    monkeypatch.setattr("envace.tts.rehearse.run_episode", spy)
     attempts, _ = run(Script(), mode=mode, n=3)
     assert len(attempts) == len(handed) == 3
     for given in handed:
