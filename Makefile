@@ -56,8 +56,7 @@ params: venv ## check params.yaml and print the resolved method
 	@$(PY) -m envace.params
 
 size: venv ## write a size into params.yaml: make size NAME=laptop|study|presets|bench|gpu1|paper
-	@test -f sizes/$(NAME).yaml || { echo "size: no sizes/$(NAME).yaml; there are: $$(ls sizes | sed 's/.yaml//' | xargs)" >&2; exit 2; }
-	@cp sizes/$(NAME).yaml params.yaml && $(PY) -m envace.params --quiet && echo "params.yaml is now the $(NAME) size"
+	@$(PY) -m envace.params --size $(NAME)
 
 lock: venv ## compile locks/control.lock anew
 	UV_FIND_LINKS= .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \

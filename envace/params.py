@@ -1,13 +1,54 @@
-"""`python -m envace.params` checks params.yaml and prints the resolved method table."""
+"""The parameter file as a pipeline starts with it, and the commands over it.
+
+`python -m envace.params` checks params.yaml and prints the resolved method table; `--size NAME` writes that size into
+it first. Here stand the checks that need more than the file: prompt sets, and the options that a harness knows.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 
-from envace.config import flatten, load, to_dict
-from envace.config.read import nearest
-from envace.errors import ParamsError, boundary
+from envace.bench.harness.registry import check
+from envace.config import Params, flatten, load, to_dict
+from envace.config.check import harnesses_used
+from envace.config.evaluation import OWN
+from envace.config.size import write_size
+from envace.config.values import nearest
+from envace.errors import DataError, ParamsError, UserError, boundary
+from envace.rollout import prompts
+
+
+def load_checked(path: str | Path = "params.yaml") -> Params:
+    """Read the file and check all of it, before anything starts. Raises ParamsError."""
+    return check_others(load(path), f"{path}: ")
+
+
+def check_others(params: Params, where: str = "") -> Params:
+    """The prompt set and the options of harnesses that are used. Raises ParamsError."""
+    check_prompt_set(params.rollout.prompt_set, where)
+    for name in sorted(harnesses_used(params)):
+        asked = params.bench.options.get(name, {})
+        try:
+            check(name, {k: v for k, v in asked.items() if k not in OWN})
+        except UserError as e:
+            raise ParamsError(f"{where}bench.options.{name}: {e}") from None
+    return params
+
+
+def check_prompt_set(name: str, where: str = "") -> None:
+    """A folder of envace/prompts, which stages depend on, that can be used as it is. Raises ParamsError."""
+    known = sorted(folder.name for folder in prompts.ROOT.iterdir() if folder.is_dir())
+    if name not in known:
+        raise ParamsError(
+            f"{where}rollout.prompt_set is {name!r}, must be a folder of envace/prompts: {', '.join(known)}"
+            f"{nearest(name, known)} (for a set of your own, copy one of them there)"
+        )
+    try:
+        prompts.load_prompt_set(name)
+    except DataError as e:
+        raise ParamsError(f"{where}rollout.prompt_set: {e}") from None
 
 
 def main() -> None:
@@ -16,14 +57,21 @@ def main() -> None:
     cli.add_argument("path", nargs="?", default="params.yaml")
     cli.add_argument("--quiet", action="store_true", help="print nothing when the file is good")
     cli.add_argument("--get", metavar="KEY", help="print one value, e.g. mlflow.port")
+    cli.add_argument(
+        "--size", metavar="NAME", help="write a size of sizes/ into the file: laptop, study, paper, ..."
+    )
     args = cli.parse_args()
     with boundary("parameters"):
-        params = load(args.path)
+        if args.size:
+            write_size(args.size, Path(args.path))
+        params = load_checked(args.path)
         flat = flatten(to_dict(params))
         if args.get:
             if args.get not in flat:
-                raise ParamsError(f"no parameter {args.get}{nearest(args.get, list(flat))}")
+                raise ParamsError(f"no parameter {args.get}{nearest(args.get, flat)}")
             print(flat[args.get])
+        elif args.size:
+            print(f"{args.path} is now the {args.size} size")
         elif not args.quiet:
             print(
                 f"{args.path}: size {params.size}, preset {params.method.preset}, runs {', '.join(params.train.runs)}"

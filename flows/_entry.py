@@ -21,8 +21,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from envace.config import Params, load, to_dict
+from envace.config import Params, to_dict
 from envace.errors import EnvironmentUnready, UserError, describe
+from envace.params import load_checked
 from envace.track.redact import Redactor
 from flows import _procs, _services, state_dir
 
@@ -108,7 +109,7 @@ def run_stage(stage: StageFlow, arguments: dict[str, Any], root: Path) -> int:
 
 
 def _run(stage: StageFlow, name: str, arguments: dict[str, Any], root: Path) -> None:
-    params = load(root / "params.yaml")
+    params = load_checked(root / "params.yaml")
     run = Run(name, params, root)
     _services.use(run.state)
     with ExitStack() as stack:

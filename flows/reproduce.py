@@ -30,9 +30,10 @@ from typing import Any
 if __package__ in (None, ""):  # a Prefect worker loads this file by path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from envace.config import Params, load
+from envace.config import Params
 from envace.data import drift
 from envace.errors import EnvironmentUnready, UserError, describe
+from envace.params import load_checked
 from envace.track.process import identify
 from flows import _dag, _entry, _procs, _services, state_dir
 
@@ -217,7 +218,7 @@ def _reproduce(targets: list[str] | None = None, force: bool = False, again: lis
     """Reproduce the stages named (default: all) and what they need."""
     root = Path.cwd()
     refuse_reentry()
-    params, state = load(root / "params.yaml"), state_dir(root)
+    params, state = load_checked(root / "params.yaml"), state_dir(root)
     _services.use(state)
     checked = bool(_held)  # by `run`, before Prefect was imported
     with only_pipeline(state):
@@ -360,7 +361,7 @@ def run(
     try:
         with _entry.interrupt_on_sigterm():
             refuse_reentry()
-            params = load(root / "params.yaml")
+            params = load_checked(root / "params.yaml")
             with only_pipeline(state):
                 again = moved(params, root, state, keep_rows)
                 if not (force or again) and _dag.up_to_date(root, targets):

@@ -1,26 +1,24 @@
 """params.yaml as typed records, and the method's switches: what every other package imports of them."""
 
-from envace.config.method import PRESETS, Method, resolve_method
-from envace.config.params import flatten, load, parse, to_dict
-from envace.config.sections import (
-    SFT,
+from envace.config.evaluation import BaselineParams, BenchParams, RoleParams, TTSParams
+from envace.config.load import load, parse
+from envace.config.method import PRESETS, READING, Method, resolve_method
+from envace.config.params import SFT, Params, flatten, split_run, to_dict
+from envace.config.training import (
     DataParams,
     EngineParams,
     JudgeParams,
     McpParams,
-    Params,
     PolicyParams,
     RolloutParams,
     SFTParams,
     SimulatorParams,
     TinyParams,
-    TTSParams,
-    split_run,
 )
-from envace.config.sections_bench import BaselineParams, BenchParams, RoleParams
 
 __all__ = [
     "PRESETS",
+    "READING",
     "SFT",
     "BaselineParams",
     "BenchParams",

@@ -13,6 +13,7 @@ from envace.bench.harness import registry
 from envace.bench.harness.spec import EvalRoles
 from envace.config import parse
 from envace.errors import ParamsError, StageFailed
+from envace.params import check_others
 from envace.policy.card import read_card
 from envace.types import Endpoint, ScoreRecord, replace
 from flows._entry import Run
@@ -185,4 +186,4 @@ def test_a_score_in_words_says_single_trial_and_withheld():
 )  # fmt: skip
 def test_parameters_that_cannot_be_meant_are_one_sentence(section, words):
     with pytest.raises(ParamsError, match=words):
-        parse({"bench": section})
+        check_others(parse({"bench": section}))

@@ -14,7 +14,7 @@ from envace.bench.harness.spec import EvalRoles, HarnessEnv
 from envace.bench.vita import source as vita
 from envace.bench.vita.adapter import Vita
 from envace.config import load
-from envace.config.check_bench import HARNESSES
+from envace.config.check import HARNESSES
 from envace.policy.card import read_card, write_pointer
 from envace.types import Endpoint, PolicyRef, Sampling
 from flows._entry import Run

@@ -61,7 +61,7 @@ def test_a_value_outside_the_list_is_refused(arm):
 def test_role_weights_are_two_numbers_not_both_zero():
     assert resolve_method("envace", {"role_weights": [1, "5e-1"]}).role_weights == (1.0, 0.5)
     for bad in ([1], [0, 0], [1, -1], 1, {"act": 1}, [1, True]):
-        with pytest.raises(ParamsError, match="role_weights is .* must be"):
+        with pytest.raises(ParamsError, match="role_weights.* must be"):
             resolve_method("envace", {"role_weights": bad})
 
 

@@ -13,7 +13,7 @@ import test_published_files
 import yaml
 from test_select import AUTHORS
 
-from envace.config import DataParams, parse
+from envace.config import DataParams, load, parse, to_dict
 from envace.data.__main__ import main
 from envace.data.annotate.arguments import fill_annotate
 from envace.data.faults import Reject
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/data.md").read_text()
 [CODE] = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 [COMMANDS] = re.findall(r"^```bash\n(.*?)^```", PAGE, re.M | re.S)
-LAPTOP, PAPER = (yaml.safe_load((ROOT / f"sizes/{name}.yaml").read_text()) for name in ("laptop", "paper"))
+LAPTOP, PAPER = (to_dict(load(ROOT / f"sizes/{name}.yaml")) for name in ("laptop", "paper"))
 KEYS, PUBLISHED, DEALT, RATIOS, RAW = map(
     yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
 )

@@ -57,7 +57,9 @@ def own(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr(PPOTrainerSync, "_compute_metrics", lambda *args: None)
     monkeypatch.setattr(PPOTrainerSync, "_compute_old_log_prob", lambda self, batch, metrics: batch)
     found = object.__new__(trainer.RolewiseTrainer)
-    found.run = types.SimpleNamespace(params=parse({"policy": {"kind": "tiny"}}))
+    found.run = types.SimpleNamespace(
+        params=parse({"policy": {"kind": "tiny"}, "train": {"max_logprob_gap": 0.05}})
+    )
     found.work, found.began, found.between = tmp_path, 0.0, 0.0
     found.first_step = found.global_steps = 1
     found.total_training_steps = 9

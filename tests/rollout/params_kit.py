@@ -90,7 +90,7 @@ def params_of(switches, **sections):
     rollout = {**to_dict(PARAMS), **sections.pop("rollout", {})}
     rest = {"train": {"runs": ["envace-1"]}, "eval": {"policies": ["start"]}, "tts": {"policy": "start"}}
     data = {"method": {"override": switches}, "rollout": rollout, "fidelity": {"policies": ["start"]}}
-    return parse({**rest, **data, **sections})
+    return parse({"arms": {}, **rest, **data, **sections})
 
 
 def learn(switches, members=None, *, task=TASK, renderer=RENDERER, means=None, steps=1, **sections):

@@ -253,7 +253,7 @@ def test_metrics_of_a_step_tell_of_anchors():
 @pytest.mark.parametrize(
     ("switches", "words"),
     [
-        ({"anchor_every": -1}, "anchor_every is -1, must be a whole number from 0"),
+        ({"anchor_every": -1}, "anchor_every is -1, must be at least 0"),
         ({"anchor_every": 2.5}, "anchor_every is 2.5"),
         ({"anchor_every": True}, "anchor_every is True"),
         ({"anchor_mode": "both"}, "anchor_mode is 'both', must be one of substitute, bonus"),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envace.config import parse
 from envace.errors import ParamsError
+from envace.params import check_prompt_set
 from envace.rollout import prompts
 
 PROJECT = Path(__file__).parents[2]
@@ -26,7 +26,8 @@ def root(tmp_path, monkeypatch):
 
 
 def named(name):
-    return parse({"rollout": {"prompt_set": name}}).rollout.prompt_set
+    check_prompt_set(name)
+    return name
 
 
 def test_a_folder_beside_the_others_is_a_set(root):
