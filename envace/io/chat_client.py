@@ -128,7 +128,7 @@ class ChatClient:
             finally:
                 server.in_flight -= 1
         server.answered(seconds := time.monotonic() - began)
-        bill.note(reply, seconds, host(server.base_url))
+        bill.note(reply, seconds, "" if reply.refused else host(server.base_url))
         if reply.refused and self.options.refusal_fails:
             raise ChatFault("refused_by_model", "by the model", again=False)
         if check:

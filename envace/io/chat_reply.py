@@ -96,14 +96,15 @@ class ChatBill:
     faults: Counter[str] = field(default_factory=Counter)
     """Attempts without a usable answer, by reason."""
     server: str = ""
-    """Host and port of the last one that brought a completion."""
+    """Host and port of the last one that brought a completion that is no refusal."""
 
     def note(self, reply: ChatReply, seconds: float = 0.0, server: str = "") -> None:
         """Add one completion."""
         self.tokens_in += reply.tokens_in or 0
         self.tokens_out += reply.tokens_out or 0
         self.tokens += reply.tokens
-        self.seconds, self.answered, self.server = self.seconds + seconds, self.answered + 1, server
+        self.seconds, self.answered = self.seconds + seconds, self.answered + 1
+        self.server = server or self.server
 
     def add(self, other: ChatBill) -> None:
         """All of another bill."""
