@@ -219,7 +219,7 @@ class LLMJudge:
 def chat_options(params: JudgeParams, backoff_s: float) -> ChatOptions:
     """`base_url` with weight 1, then `endpoints`; an address named twice keeps the weight given last."""
     for url, weight in params.endpoints.items():
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < 1e6:
+        if not 0 < weight < 1e6:
             raise ParamsError(f"judge.endpoints.{shown(url)} is {weight!r}, must be a weight above 0")
     own = {params.base_url: 1.0} if params.base_url or not params.endpoints else {}
     return ChatOptions(
