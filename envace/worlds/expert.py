@@ -19,7 +19,7 @@ from envace.policy.scripted import RulePolicy
 from envace.types import JSON, Role, Task, ToolCall
 from envace.worlds.desk.expert import next_step as desk_step
 from envace.worlds.files.expert import next_step as files_step
-from envace.worlds.registry import Seen, World, kind_of, make_world
+from envace.worlds.registry import Seen, World, kind_of, make_world, world_data
 
 # kind of world -> (goal of the turn, what was seen in it) -> calls to make, or the closing reply
 NEXT_STEP: dict[str, Callable[[dict[str, JSON], Seen], list[ToolCall] | str]] = {
@@ -49,7 +49,6 @@ class ExpertPolicy(RulePolicy):
             if request.episode_id not in self._worlds:
                 self._worlds[request.episode_id] = make_world(task)
             return render_result(self._worlds[request.episode_id].call(request.call).content)
-        assert task.world is not None  # checked when the policy was made
-        goal = task.world["goals"][request.turn]
-        step = NEXT_STEP[task.world["kind"]](goal, seen_in_turn(request.messages))
+        world = world_data(task)
+        step = NEXT_STEP[world["kind"]](world["goals"][request.turn], seen_in_turn(request.messages))
         return step if isinstance(step, str) else render_calls(step)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 from envace.errors import DataError, ParamsError
-from envace.types import JSON, Message, Observation, Record, Task, ToolCall
+from envace.types import JSON, Message, Observation, Record, Source, Task, ToolCall
 
 
 class World(Protocol):
@@ -31,8 +32,52 @@ class World(Protocol):
     def state(self) -> JSON: ...
 
 
-OWN = {"desk": "envace.worlds.desk.world:World", "files": "envace.worlds.files.world:World"}
-_users: dict[str, type[Any]] = {}
+class WorldKind(World, Protocol):
+    """A class of worlds, which makes that of a task."""
+
+    @classmethod
+    def from_task(cls, task: Task) -> World: ...
+
+
+class ToolRefusal(Exception):
+    """A tool says no; the message is what the caller reads."""
+
+
+class EmbeddedWorld:
+    """What the worlds of the project share; subclasses say what a call is answered in `answer`."""
+
+    KIND = ""
+    # refusals of calls that reach no tool; a validator in front may word them otherwise
+    MALFORMED = ("unknown tool", "bad arguments")
+
+    def __init__(self, data: dict[str, JSON]):
+        """Raises DataError when `data` is not what the kind's module describes."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_task(cls, task: Task) -> Self:
+        """A fresh world of a task; raises DataError when the task brings none of this kind."""
+        if not task.world or task.world.get("kind") != cls.KIND:
+            raise DataError(
+                f"task {task.id} brings no {cls.KIND} world: its field `world` is empty or of another kind"
+            )
+        return cls(task.world)
+
+    def call(self, call: ToolCall) -> Observation:
+        """Answer one call; a refusal is an observation with `error` set."""
+        try:
+            content = self.answer(call)
+        except ToolRefusal as refusal:
+            return Observation(content={"error": str(refusal)}, source=Source.ENVIRONMENT, error=True)
+        return Observation(content=content, source=Source.ENVIRONMENT)
+
+    def answer(self, call: ToolCall) -> dict[str, JSON]:
+        """The tool's true response. Raises ToolRefusal, having changed nothing."""
+        raise NotImplementedError
+
+
+OWN = {"desk": "envace.worlds.desk.world:DeskWorld", "files": "envace.worlds.files.world:FilesWorld"}
+_users: dict[str, type[WorldKind]] = {}
 
 
 def kinds() -> list[str]:
@@ -40,19 +85,20 @@ def kinds() -> list[str]:
     return [*OWN, *_users]
 
 
-def register(name: str, cls: type[Any]) -> None:
+def register(name: str, cls: type[WorldKind]) -> None:
     """Make `cls` the world of kind `name`, as `rollout.worlds` does. Raises DataError when it cannot be one."""
     if name in OWN:
         raise DataError(f"the world kind {name!r} comes with the project; choose another name")
+    named = getattr(cls, "__name__", repr(cls))
     for needed in ("from_task", "call", "state"):
         if not callable(getattr(cls, needed, None)):
-            raise DataError(f"world kind {name!r}: {_named(cls)} has no method {needed}")
+            raise DataError(f"world kind {name!r}: {named} has no method {needed}")
     if inspect.iscoroutinefunction(cls.call):
-        raise DataError(f"world kind {name!r}: {_named(cls)}.call must not be a coroutine")
+        raise DataError(f"world kind {name!r}: {named}.call must not be a coroutine")
     _users[name] = cls
 
 
-def world_class(name: str) -> type[Any]:
+def world_class(name: str) -> type[WorldKind]:
     """The class of a kind. Raises DataError naming the known ones."""
     if name in _users:
         return _users[name]
@@ -60,8 +106,15 @@ def world_class(name: str) -> type[Any]:
         raise DataError(
             f"no world of kind {name!r}; known: {', '.join(kinds())}; rollout.worlds of params.yaml adds your own"
         )
-    module, _, attribute = OWN[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    kind: type[WorldKind] = pkgutil.resolve_name(OWN[name])
+    return kind
+
+
+def world_data(task: Task) -> dict[str, JSON]:
+    """What a task's world is made of. Raises DataError when it brings none."""
+    if task.world is None:
+        raise DataError(f"task {task.id} has no executable world")
+    return task.world
 
 
 def make_world(task: Task) -> World:
@@ -136,7 +189,3 @@ def play(
                 messages.append(Message(role="tool", content=json.dumps(result), name=call.name, turn=turn))
         messages.append(Message(role="assistant", content=said, turn=turn))
     return tuple(messages), tuple(records)
-
-
-def _named(cls: Any) -> str:
-    return getattr(cls, "__name__", repr(cls))

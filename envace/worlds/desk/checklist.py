@@ -134,8 +134,8 @@ def _seen(call: Rule, path: str) -> Rule:
 
 
 def _if(call: Rule, cases: list[tuple[Rule, Rule]], otherwise: Rule) -> Rule:
-    cases = [{"where": w, "then": t} for w, t in cases]
-    return {"kind": "if_observed", **call, "cases": cases, "else": otherwise}
+    ruled = [{"where": where, "then": then} for where, then in cases]
+    return {"kind": "if_observed", **call, "cases": ruled, "else": otherwise}
 
 
 def _all(rules: list[Rule]) -> Rule:

@@ -21,7 +21,7 @@ def next_step(goal: Goal, seen: Seen) -> list[ToolCall] | str:
     if waiting:
         return waiting
     if "via" in goal:
-        kind, account = kind_of(goal), shown(seen, lookup_call(*things[0]))
+        kind, account = kind_of(goal), shown(seen, lookup_call(*things[0])) or {}
         object_id = account.get(kind)
         if not isinstance(object_id, str):
             return _missing("account", goal["via"], account)
@@ -29,7 +29,7 @@ def next_step(goal: Goal, seen: Seen) -> list[ToolCall] | str:
         if shown(seen, lookup_call(*things[0])) is None:
             return [lookup_call(*things[0])]
     if goal["do"] == "look":
-        return " and ".join(_told(kind, i, shown(seen, lookup_call(kind, i))) for kind, i in things)
+        return " and ".join(_told(kind, i, shown(seen, lookup_call(kind, i)) or {}) for kind, i in things)
     return _change(goal, things[0][1], seen)
 
 
@@ -46,12 +46,12 @@ def _missing(kind: str, object_id: str, found: dict[str, JSON]) -> str:
 
 def _change(goal: Goal, object_id: str, seen: Seen) -> list[ToolCall] | str:
     spec, change = SPECS[goal["do"]], CHANGES[goal["do"]]
-    found = shown(seen, lookup_call(spec.kind, object_id))
+    found = shown(seen, lookup_call(spec.kind, object_id)) or {}
     if spec.state not in found:
         return _missing(spec.kind, object_id, found)
     if found[spec.state] != spec.needs:
         return f"sorry, {spec.kind} {object_id} is {found[spec.state]}"
-    if over_limit(goal, found):
+    if change.limit is not None and over_limit(goal, found):
         return f"sorry, {spec.kind} {object_id} has {found[change.limit[0]]}"
     call = change_call(goal, object_id)
     answer = shown(seen, call)
@@ -72,9 +72,10 @@ def change_call(goal: Goal, object_id: str) -> ToolCall:
 
 def over_limit(goal: Goal, found: dict[str, JSON]) -> bool:
     """Whether the looked-up object is beyond what the desk goes along with."""
-    if CHANGES[goal["do"]].limit is None:
+    limit = CHANGES[goal["do"]].limit
+    if limit is None:
         return False
-    field, most = CHANGES[goal["do"]].limit
+    field, most = limit
     value = found.get(field)
     return isinstance(value, (int, float)) and value > most
 

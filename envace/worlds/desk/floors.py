@@ -22,6 +22,7 @@ from envace.worlds.desk.goals import CHANGES, Goal, kind_of, targets
 from envace.worlds.desk.tasks import generate
 from envace.worlds.desk.tools import SPECS
 from envace.worlds.desk.world import lookup_call
+from envace.worlds.registry import world_data
 
 FIT_TASKS = 1500  # tasks the guesses are made from
 Guess = tuple[bool, str]  # make the change?, reply with {id} and {new} to fill in
@@ -38,7 +39,7 @@ class AlwaysRefuse(RulePolicy):
 
     def __init__(self, tasks: Iterable[Task]):
         super().__init__()
-        self.goals = {t.id: t.world["goals"] for t in tasks}
+        self.goals = {t.id: world_data(t)["goals"] for t in tasks}
 
     def speak(self, request: GenerationRequest) -> str:
         goal = self.goals[request.task_id][request.turn]
@@ -93,7 +94,7 @@ def key(goal: Goal, k: int) -> Hashable:
 
 def _right(task: Task) -> Iterator[tuple[Hashable, Guess]]:
     """(key, what was right) of every object of every turn."""
-    for turn, goal in enumerate(task.world["goals"]):
+    for turn, goal in enumerate(world_data(task)["goals"]):
         mine = [m for m in task.reference if m.turn == turn and m.role == "assistant"]
         calls = [c for m in mine for c in m.calls]
         changed = any(SPECS[c.name].writes for c in calls)

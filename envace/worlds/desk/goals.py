@@ -41,9 +41,11 @@ class Change:
     """A change's argument, the field of the looked-up object its outcome is told with, and a limit on a field."""
 
     tell: str
-    done: str  # words of success; {new} is the argument
+    done: str
+    """Words of success; {new} is the argument."""
     argument: str = ""
-    limit: tuple[str, int] | None = None  # (field, largest value the desk goes along with)
+    limit: tuple[str, int] | None = None
+    """(field, largest value the desk goes along with)."""
 
 
 CHANGES: dict[str, Change] = {

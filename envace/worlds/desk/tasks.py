@@ -20,7 +20,7 @@ from envace.worlds.desk.checklist import items
 from envace.worlds.desk.expert import next_step
 from envace.worlds.desk.goals import CHANGES, CREDITS, SEATS, TOTALS, Goal, kind_of, targets
 from envace.worlds.desk.tools import BY_KIND, CITIES, CLOSED, DAYS, SPECS, TABLES
-from envace.worlds.desk.world import Database, World, lookup_call
+from envace.worlds.desk.world import Database, DeskWorld, lookup_call
 
 WORDS = {
     "order": "kite maple ember delta frost lunar amber cedar coral dune ferry grove haven ivory jade lemon "
@@ -208,7 +208,7 @@ def _task(task_id: str, draft: dict[str, JSON]) -> Task:
     asks, goals, database = draft["asks"], draft["goals"], draft["database"]
     prefix = (Message(role="system", content=SYSTEM), Message(role="user", content=asks[0]))
     reference, made = worlds.play(
-        prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), World(database)
+        prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), DeskWorld(database)
     )
     return Task(
         id=task_id, prefix=prefix, user_turns=tuple(asks[1:]), tools=tuple(SPECS[n].schema for n in draft["tools"]),
@@ -220,7 +220,7 @@ def _task(task_id: str, draft: dict[str, JSON]) -> Task:
 def with_nearby(made: tuple[Record, ...], database: Database) -> tuple[Record, ...]:
     """The expert's records by turn, and after those of turn 0 a look-up of each object it left out there."""
     first = [r for r in made if r.turn == 0]
-    world = World(database)
+    world = DeskWorld(database)
     lookups = [lookup_call(kind, i) for kind, table in TABLES.items() for i in database[table]]
     nearby = [
         Record(turn=0, call=c, result=world.call(c).content)

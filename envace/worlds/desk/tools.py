@@ -34,10 +34,14 @@ TEXT: dict[str, JSON] = {"type": "string"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     name: str
-    text: str  # what the schema says it does
-    kind: str  # of object: order | account | booking
-    needs: str = ""  # state the object must be in; "" for a look-up
-    takes: dict[str, JSON] = field(default_factory=dict)  # parameters beside the id, as JSON schema
+    text: str
+    """What the schema says it does."""
+    kind: str
+    """Of object: order | account | booking."""
+    needs: str = ""
+    """State the object must be in; "" for a look-up."""
+    takes: dict[str, JSON] = field(default_factory=dict)
+    """Parameters beside the id, as JSON schema."""
 
     @property
     def key(self) -> str:

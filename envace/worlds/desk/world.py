@@ -22,22 +22,19 @@ import re
 from collections.abc import Callable, Sequence
 
 from envace.errors import DataError
-from envace.types import JSON, Observation, Record, Source, Task, ToolCall
+from envace.types import JSON, Record, ToolCall
 from envace.worlds.desk.tools import BY_KIND, CITIES, CLOSED, FIELDS, MAX_SEATS, REFUND_LIMIT, SPECS, Spec
+from envace.worlds.registry import EmbeddedWorld, ToolRefusal
 
 ID = re.compile(r"#[a-z]+")
-Database = dict[str, dict[str, dict[str, JSON]]]
+Row = dict[str, JSON]
+Database = dict[str, dict[str, Row]]
 
 
-class Refusal(Exception):
-    """A business rule says no; the message is what the caller reads."""
-
-
-class World:
+class DeskWorld(EmbeddedWorld):
     """One episode's copy of the database."""
 
-    # refusals of calls that never reach a business rule; a validator in front may word them otherwise
-    MALFORMED = ("unknown tool", "bad arguments")
+    KIND = "desk"
 
     def __init__(self, database: Database):
         """`database` is copied; raises DataError when it is not the mapping this module's docstring shows."""
@@ -48,16 +45,7 @@ class World:
         self.tables: Database = {table: copy.deepcopy(database[table]) for table in FIELDS}
 
     @classmethod
-    def from_task(cls, task: Task) -> World:
-        """A fresh world of a task; raises DataError when the task brings none of this kind."""
-        if not task.world or task.world.get("kind") != "desk":
-            raise DataError(
-                f"task {task.id} brings no desk world: its field `world` is empty or of another kind"
-            )
-        return cls(task.world)
-
-    @classmethod
-    def from_records(cls, records: Sequence[Record]) -> World:
+    def from_records(cls, records: Sequence[Record]) -> DeskWorld:
         """The world as the records show it: the earliest look-up of each object is its initial state."""
         tables: Database = {table: {} for table in FIELDS}
         for record in records:
@@ -67,110 +55,59 @@ class World:
                 tables[spec.table].setdefault(found.pop(spec.key), found)
         return cls(tables)
 
-    def call(self, call: ToolCall) -> Observation:
-        """Answer one call; a refusal is an observation with `error` set."""
-        try:
-            content = self._answer(call)
-        except Refusal as refusal:
-            return Observation(content={"error": str(refusal)}, source=Source.ENVIRONMENT, error=True)
-        return Observation(content=content, source=Source.ENVIRONMENT)
-
     def state(self) -> Database:
         """The database as it stands, a copy."""
         return copy.deepcopy(self.tables)
 
-    def _answer(self, call: ToolCall) -> dict[str, JSON]:
+    def answer(self, call: ToolCall) -> Row:
         spec = SPECS.get(call.name)
         if spec is None:
-            raise Refusal("unknown tool")
+            raise ToolRefusal("unknown tool")
         given = _arguments(spec, call.arguments)
         key = given[spec.key]
         row = self._find(spec, key)
         if not spec.writes:
             return {spec.key: key, **row}
         if row[spec.state] != spec.needs:
-            raise Refusal(f"{spec.kind} is not {spec.needs}")
-        return {spec.key: key, **RULES[call.name](row, given)}
+            raise ToolRefusal(f"{spec.kind} is not {spec.needs}")
+        return {spec.key: key, **_change(spec, row, given)}
 
-    def _find(self, spec: Spec, key: JSON) -> dict[str, JSON]:
+    def _find(self, spec: Spec, key: JSON) -> Row:
         if not ID.fullmatch(str(key)):
-            raise Refusal("bad id")
+            raise ToolRefusal("bad id")
         if key not in self.tables[spec.table]:
-            raise Refusal(f"{spec.kind} not found")
+            raise ToolRefusal(f"{spec.kind} not found")
         return self.tables[spec.table][key]
 
 
-# --- what each change does to its row: what the caller is told, or a Refusal ----------------------------------
-
-Row = dict[str, JSON]
-
-
-def _cancel_order(row: Row, given: Row) -> Row:
-    row["status"] = "cancelled"
-    return {"status": "cancelled", "refund": row["total"]}
-
-
-def _refund_order(row: Row, given: Row) -> Row:
-    if row["total"] > REFUND_LIMIT:
-        raise Refusal(f"total is over {REFUND_LIMIT}")
-    row["status"] = "refunded"
-    return {"status": "refunded", "refund": row["total"]}
-
-
-def _change_address(row: Row, given: Row) -> Row:
-    if given["city"] not in CITIES:
-        raise Refusal("no delivery there")
-    row["city"] = given["city"]
-    return {"city": given["city"]}
-
-
-def _unlock_account(row: Row, given: Row) -> Row:
-    row["state"] = "open"
-    return {"state": "open"}
-
-
-def _close_account(row: Row, given: Row) -> Row:
-    if row["credit"] > 0:
-        raise Refusal("credit is left")
-    row["state"] = "closed"
-    return {"state": "closed"}
-
-
-def _confirm_booking(row: Row, given: Row) -> Row:
-    row["status"] = "confirmed"
-    return {"status": "confirmed"}
-
-
-def _cancel_booking(row: Row, given: Row) -> Row:
-    row["status"] = "cancelled"
-    return {"status": "cancelled"}
-
-
-def _move_booking(row: Row, given: Row) -> Row:
-    if given["day"] == CLOSED:
-        raise Refusal("closed that day")
-    row["day"] = given["day"]
-    return {"day": given["day"]}
-
-
-def _set_seats(row: Row, given: Row) -> Row:
-    if given["seats"] > MAX_SEATS:
-        raise Refusal("too many seats")
-    row["seats"] = given["seats"]
-    return {"seats": given["seats"]}
-
-
-RULES: dict[str, Callable[[Row, Row], Row]] = {
-    "cancel_order": _cancel_order,
-    "refund_order": _refund_order,
-    "change_address": _change_address,
-    "unlock_account": _unlock_account,
-    "close_account": _close_account,
-    "confirm_booking": _confirm_booking,
-    "cancel_booking": _cancel_booking,
-    "move_booking": _move_booking,
-    "set_seats": _set_seats,
+# the state that a change without an argument leaves its object in
+NEW_STATE = {
+    "cancel_order": "cancelled",
+    "refund_order": "refunded",
+    "unlock_account": "open",
+    "close_account": "closed",
+    "confirm_booking": "confirmed",
+    "cancel_booking": "cancelled",
 }
+# tool -> (whether a rule of the desk forbids the change, given the object and the arguments; what the caller reads)
+FORBIDDEN: dict[str, tuple[Callable[[Row, Row], bool], str]] = {
+    "refund_order": (lambda row, given: row["total"] > REFUND_LIMIT, f"total is over {REFUND_LIMIT}"),
+    "change_address": (lambda row, given: given["city"] not in CITIES, "no delivery there"),
+    "close_account": (lambda row, given: row["credit"] > 0, "credit is left"),
+    "move_booking": (lambda row, given: given["day"] == CLOSED, "closed that day"),
+    "set_seats": (lambda row, given: given["seats"] > MAX_SEATS, "too many seats"),
+}
+
+
+def _change(spec: Spec, row: Row, given: Row) -> Row:
+    """Change an object as asked; what the caller is told. Raises ToolRefusal."""
+    if spec.name in FORBIDDEN:
+        forbids, why = FORBIDDEN[spec.name]
+        if forbids(row, given):
+            raise ToolRefusal(why)
+    new = {spec.state: NEW_STATE[spec.name]} if not spec.takes else {name: given[name] for name in spec.takes}
+    row.update(new)
+    return {**new, "refund": row["total"]} if spec.name in ("cancel_order", "refund_order") else new
 
 
 def lookup_call(kind: str, object_id: str) -> ToolCall:
@@ -188,13 +125,13 @@ def _is(value: JSON, kind: type) -> bool:
 
 
 def _arguments(spec: Spec, given: JSON) -> Row:
-    """The arguments when they fit the tool's schema; Refusal otherwise."""
+    """The arguments when they fit the tool's schema; ToolRefusal otherwise."""
     if not isinstance(given, dict) or set(given) != set(spec.parameters):
-        raise Refusal("bad arguments")
+        raise ToolRefusal("bad arguments")
     for name, schema in spec.parameters.items():
         fits = _is(given[name], int if schema["type"] == "integer" else str)
         if not fits or given[name] not in schema.get("enum", [given[name]]):
-            raise Refusal("bad arguments")
+            raise ToolRefusal("bad arguments")
         if schema["type"] == "integer" and given[name] < schema.get("minimum", given[name]):
-            raise Refusal("bad arguments")
+            raise ToolRefusal("bad arguments")
     return given

@@ -16,7 +16,7 @@ from envace.types import JSON, Message, Record, Task, ToolCall
 from envace.worlds.files.checklist import items
 from envace.worlds.files.expert import CHANGE, DONE, LOOK_UP, Goal, next_step
 from envace.worlds.files.tools import LIMIT, SCHEMAS
-from envace.worlds.files.world import World, parent
+from envace.worlds.files.world import FilesWorld, parent
 from envace.worlds.registry import play
 
 DIRS = "docs logs music notes photos mail games books".split()
@@ -106,10 +106,8 @@ class _Pick:
         *names, self.absent = rng.sample(NAMES, 5)
         self.words = rng.sample(WORDS, 5)
         paths = [f"{d}/{n}.txt" for n, d in zip(names, [*self.dirs, *rng.choices(self.dirs, k=2)])]
-        self.tree = {
-            "dirs": sorted(self.dirs),
-            "files": {p: self._file(w) for p, w in zip(paths, self.words)},
-        }
+        self.files: dict[str, dict[str, JSON]] = {p: self._file(w) for p, w in zip(paths, self.words)}
+        self.tree: dict[str, JSON] = {"dirs": sorted(self.dirs), "files": self.files}
 
     def _file(self, word: str) -> dict[str, JSON]:
         large = self.rng.random() < 0.25
@@ -123,7 +121,7 @@ class _Pick:
             two = kind.endswith("2")
             return {
                 "do": do,
-                "files": self.rng.sample(sorted(self.tree["files"]), 2) if two else [self._path()],
+                "files": self.rng.sample(sorted(self.files), 2) if two else [self._path()],
             }
         if do == "count":
             return {"do": do, "dir": self.nowhere if self.rng.random() < 0.15 else self.rng.choice(self.dirs)}
@@ -141,13 +139,12 @@ class _Pick:
             return self.rng.choice(self.dirs)
         if odd < 0.22:
             return self.rng.choice((f"../{self.absent}.txt", f"/etc/{self.absent}.txt"))
-        files = self.tree["files"]
-        good = [p for p, f in files.items() if (f["size"] <= LIMIT if do == "copy" else not f["locked"])]
-        return self.rng.choice(good if do and good and self.rng.random() < 0.5 else sorted(files))
+        good = [p for p, f in self.files.items() if (f["size"] <= LIMIT if do == "copy" else not f["locked"])]
+        return self.rng.choice(good if do and good and self.rng.random() < 0.5 else sorted(self.files))
 
     def _by_text(self) -> Goal:
         """A word of a small file with the directory it is in; now and then of none, or another directory."""
-        small = [(p, f["text"].split()[1]) for p, f in self.tree["files"].items() if f["text"]]
+        small = [(p, f["text"].split()[1]) for p, f in self.files.items() if f["text"]]
         if not small or self.rng.random() < 0.15:
             return {"dir": self.rng.choice(self.dirs), "word": self.words[-1]}
         path, word = self.rng.choice(small)
@@ -156,7 +153,7 @@ class _Pick:
     def _to(self, path: str) -> str:
         """A free path; now and then a taken one, or one in a directory that is missing."""
         odd = self.rng.random()
-        others = [p for p in sorted(self.tree["files"]) if p != path]
+        others = [p for p in sorted(self.files) if p != path]
         if odd < 0.15:
             return self.rng.choice(others)
         name = self.rng.choice([n for n in NAMES if not any(n in p for p in (*others, path))])
@@ -201,7 +198,9 @@ def _needs(goal: Goal) -> list[str]:
 def _task(task_id: str, draft: dict[str, JSON]) -> Task:
     asks, goals, tree = draft["asks"], draft["goals"], draft["tree"]
     prefix = (Message(role="system", content=SYSTEM), Message(role="user", content=asks[0]))
-    reference, made = play(prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), World(tree))
+    reference, made = play(
+        prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), FilesWorld(tree)
+    )
     return Task(
         id=task_id, prefix=prefix, user_turns=tuple(asks[1:]), tools=tuple(SCHEMAS[n] for n in draft["tools"]),
         checklist=tuple(items(g) for g in goals), records=with_nearby(made, tree), source="files",
@@ -212,7 +211,7 @@ def _task(task_id: str, draft: dict[str, JSON]) -> Task:
 def with_nearby(made: tuple[Record, ...], tree: dict[str, JSON]) -> tuple[Record, ...]:
     """The expert's records by turn, and after those of turn 0 a look-up of each path it left out there."""
     first = [r for r in made if r.turn == 0]
-    world = World(tree)
+    world = FilesWorld(tree)
     calls = [ToolCall(name="list_dir", arguments={"path": d}) for d in (".", *sorted(world.dirs))]
     for path, file in world.files.items():
         tools = ("file_info", "read_file") if file["size"] <= LIMIT else ("file_info",)

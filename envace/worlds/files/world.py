@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from envace.errors import DataError
-from envace.types import JSON, Observation, Record, Source, Task, ToolCall
+from envace.types import JSON, Record, ToolCall
 from envace.worlds.files.tools import LIMIT, TAKES, WRITES
+from envace.worlds.registry import EmbeddedWorld, ToolRefusal
 
 NAME = r"[a-z0-9_]+(?:\.[a-z0-9]+)?"
 PATH = re.compile(rf"{NAME}(?:/{NAME})*")
@@ -28,15 +29,10 @@ FIELDS: dict[str, type] = {"text": str, "size": int, "locked": bool}
 Row = dict[str, JSON]
 
 
-class Refusal(Exception):
-    """A tool says no; the message is what the caller reads."""
-
-
-class World:
+class FilesWorld(EmbeddedWorld):
     """One episode's copy of the tree."""
 
-    # refusals of calls that reach no tool; a validator in front may word them otherwise
-    MALFORMED = ("unknown tool", "bad arguments")
+    KIND = "files"
 
     def __init__(self, tree: Row):
         """`tree` is copied; raises DataError when it is not the mapping this module's docstring shows."""
@@ -56,16 +52,7 @@ class World:
                 )
 
     @classmethod
-    def from_task(cls, task: Task) -> World:
-        """A fresh world of a task; raises DataError when the task brings none of this kind."""
-        if not task.world or task.world.get("kind") != "files":
-            raise DataError(
-                f"task {task.id} brings no files world: its field `world` is empty or of another kind"
-            )
-        return cls(task.world)
-
-    @classmethod
-    def from_records(cls, records: Sequence[Record]) -> World:
+    def from_records(cls, records: Sequence[Record]) -> FilesWorld:
         """The tree as the records show it: the earliest look-up of each path that no recorded call has made."""
         told = [(r.call.name, r.result) for r in records if isinstance(r.result, dict) and "path" in r.result]
         made = _made(told)
@@ -82,15 +69,10 @@ class World:
         blank = {"text": "", "size": 0, "locked": False}
         return cls({"dirs": sorted(dirs), "files": {path: {**blank, **row} for path, row in files.items()}})
 
-    def call(self, call: ToolCall) -> Observation:
-        """Answer one call; a refusal is an observation with `error` set."""
-        try:
-            if call.name not in TOOL:
-                raise Refusal("unknown tool")
-            content = TOOL[call.name](self, **_arguments(call))
-        except Refusal as refusal:
-            return Observation(content={"error": str(refusal)}, source=Source.ENVIRONMENT, error=True)
-        return Observation(content=content, source=Source.ENVIRONMENT)
+    def answer(self, call: ToolCall) -> Row:
+        if call.name not in TOOL:
+            raise ToolRefusal("unknown tool")
+        return TOOL[call.name](self, **_arguments(call))
 
     def state(self) -> Row:
         """The tree as it stands, a copy."""
@@ -116,7 +98,7 @@ class World:
         under = [f for f in sorted(self.files) if inside == ROOT or f.startswith(inside + "/")]
         found = [f for f in under if self.files[f]["size"] <= LIMIT and word in self.files[f]["text"].split()]
         if not found:
-            raise Refusal("no match")
+            raise ToolRefusal("no match")
         return {"word": word, "file": found[0], "count": len(found)}
 
     def move_file(self, path: str, to: str) -> Row:
@@ -146,40 +128,40 @@ class World:
 
     def _dir(self, path: str) -> str:
         if path != ROOT and checked(path) not in self.dirs:
-            raise Refusal("is a file" if path in self.files else "no such directory")
+            raise ToolRefusal("is a file" if path in self.files else "no such directory")
         return path
 
     def _file(self, path: str) -> Row:
         if path == ROOT or checked(path) in self.dirs:
-            raise Refusal("is a directory")
+            raise ToolRefusal("is a directory")
         if path not in self.files:
-            raise Refusal("no such file")
+            raise ToolRefusal("no such file")
         return self.files[path]
 
     def _small(self, path: str) -> Row:
         if self._file(path)["size"] > LIMIT:
-            raise Refusal("too large")
+            raise ToolRefusal("too large")
         return self.files[path]
 
     def _unlocked(self, path: str) -> Row:
         if self._file(path)["locked"]:
-            raise Refusal("read only")
+            raise ToolRefusal("read only")
         return self.files[path]
 
     def _free(self, path: str) -> None:
         """Whether something new may stand there."""
         if path == ROOT or checked(path) in self.dirs or path in self.files:
-            raise Refusal("exists already")
+            raise ToolRefusal("exists already")
         if parent(path) not in {ROOT, *self.dirs}:
-            raise Refusal("no such directory")
+            raise ToolRefusal("no such directory")
 
 
 def checked(path: str) -> str:
-    """The path, or a Refusal when it leaves the root or is none."""
+    """The path, or a ToolRefusal when it leaves the root or is none."""
     if path.startswith(("/", "\\", "~")) or ".." in re.split(r"[/\\]", path):
-        raise Refusal("outside the root")
+        raise ToolRefusal("outside the root")
     if not PATH.fullmatch(path) or len(path) > LONGEST:
-        raise Refusal("bad path")
+        raise ToolRefusal("bad path")
     return path
 
 
@@ -225,8 +207,8 @@ def _arguments(call: ToolCall) -> dict[str, str]:
         or set(given) != set(wanted)
         or not all(type(v) is str for v in given.values())
     ):
-        raise Refusal("bad arguments")
+        raise ToolRefusal("bad arguments")
     return given
 
 
-TOOL: dict[str, Callable[..., Row]] = {name: getattr(World, name) for name in TAKES}
+TOOL: dict[str, Callable[..., Row]] = {name: getattr(FilesWorld, name) for name in TAKES}

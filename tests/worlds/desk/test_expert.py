@@ -30,7 +30,7 @@ from envace.worlds.desk.expert import next_step
 from envace.worlds.desk.goals import CREDITS, SEATS, TOTALS
 from envace.worlds.desk.tasks import SPLITS, generate
 from envace.worlds.desk.tools import CITIES, DAYS, SPECS, STATES
-from envace.worlds.desk.world import World
+from envace.worlds.desk.world import DeskWorld
 from envace.worlds.expert import ExpertPolicy
 from envace.worlds.registry import play, same_state
 
@@ -185,7 +185,7 @@ def pending(task):
 def test_success_needs_the_end_state_of_the_expert():
     task = next(t for t in TASKS if set(t.tags) == {"look", "ok", "1_turns"} and pending(t))
     episode = asyncio.run(true_episode(task, ExpertPolicy(task), 0))
-    assert same_state(end_state(task), World.from_task(task)) and committed(task, episode)["success"] == 1
+    assert same_state(end_state(task), DeskWorld.from_task(task)) and committed(task, episode)["success"] == 1
     meddling = ToolCall(name="change_address", arguments={"order_id": pending(task), "city": "rome"})
     assert committed(task, replace(episode, real_calls=(*episode.real_calls, meddling)))["success"] == 0
 

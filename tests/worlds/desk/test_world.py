@@ -8,7 +8,7 @@ from envace.errors import DataError
 from envace.types import Record, Source, ToolCall
 from envace.worlds.desk.tasks import generate
 from envace.worlds.desk.tools import SPECS, TOOLS, WRITES
-from envace.worlds.desk.world import RULES, World
+from envace.worlds.desk.world import FORBIDDEN, NEW_STATE, DeskWorld
 
 DB = {
     "orders": {
@@ -33,7 +33,7 @@ def ask(world, name, **arguments):
 
 
 def test_lookups_show_the_row():
-    world = World(DB)
+    world = DeskWorld(DB)
     assert ask(world, "get_order", order_id="#kite").content == {
         "order_id": "#kite",
         "status": "pending",
@@ -65,11 +65,11 @@ def test_lookups_show_the_row():
     ],
 )
 def test_a_change_is_told_and_seen_by_later_calls_and_never_by_another_world(name, arguments, told, row):
-    world, spec = World(DB), SPECS[name]
+    world, spec = DeskWorld(DB), SPECS[name]
     key = arguments[spec.key]
     assert ask(world, name, **arguments).content == {spec.key: key, **told}
     assert world.state()[spec.table][key] == {**DB[spec.table][key], **row}
-    assert World(DB).state() == DB
+    assert DeskWorld(DB).state() == DB
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_change_is_told_and_seen_by_later_calls_and_never_by_another_world(nam
     ],
 )
 def test_refusals_name_the_rule_and_change_nothing(name, arguments, error):
-    world = World(DB)
+    world = DeskWorld(DB)
     answer = ask(world, name, **arguments)
     assert answer.content == {"error": error} and answer.error
     assert world.state() == DB
@@ -117,13 +117,13 @@ json_values = st.recursive(
 @settings(deadline=None)
 @given(st.sampled_from([t["function"]["name"] for t in TOOLS] + ["", "__init__", "state"]), json_values)
 def test_no_argument_raises(name, arguments):
-    answer = World(DB).call(ToolCall(name=name, arguments=arguments))
+    answer = DeskWorld(DB).call(ToolCall(name=name, arguments=arguments))
     assert isinstance(answer.content, dict)
 
 
 def test_twelve_tools_over_three_kinds_each_with_a_full_schema():
     assert len(TOOLS) == 12 and {s.kind for s in SPECS.values()} == {"order", "account", "booking"}
-    assert set(RULES) == set(WRITES)
+    assert set(NEW_STATE) | set(FORBIDDEN) == set(WRITES)
     for tool in TOOLS:
         parameters = tool["function"]["parameters"]
         assert (
@@ -133,16 +133,18 @@ def test_twelve_tools_over_three_kinds_each_with_a_full_schema():
 
 def test_records_rebuild_the_initial_world():
     for task in generate(3, "train", 50):
-        assert World.from_records(task.records).state() == World.from_task(task).state()
+        assert DeskWorld.from_records(task.records).state() == DeskWorld.from_task(task).state()
 
 
 def test_broken_databases_are_refused():
     with pytest.raises(DataError, match="orders"):
-        World({"accounts": {}})
+        DeskWorld({"accounts": {}})
     with pytest.raises(DataError, match="total"):
-        World({"orders": {"#kite": {"status": "pending", "city": "oslo"}}, "accounts": {}, "bookings": {}})
+        DeskWorld(
+            {"orders": {"#kite": {"status": "pending", "city": "oslo"}}, "accounts": {}, "bookings": {}}
+        )
     bad = Record(
         turn=0, call=ToolCall(name="get_order", arguments={}), result={"order_id": "#kite", "status": 1}
     )
     with pytest.raises(DataError):
-        World.from_records([bad])
+        DeskWorld.from_records([bad])

@@ -8,7 +8,7 @@ from envace.errors import DataError
 from envace.types import Record, Source, ToolCall
 from envace.worlds.files.tasks import generate
 from envace.worlds.files.tools import SCHEMAS, TAKES
-from envace.worlds.files.world import World
+from envace.worlds.files.world import FilesWorld
 
 TREE = {
     "dirs": ["docs", "docs/old", "logs"],
@@ -39,7 +39,7 @@ def ask(world, name, **arguments):
     ],
 )  # fmt: skip
 def test_each_tool_answers(name, arguments, content):
-    answer = ask(World(TREE), name, **arguments)
+    answer = ask(FilesWorld(TREE), name, **arguments)
     assert answer.content == content and answer.source is Source.ENVIRONMENT and not answer.error
 
 
@@ -75,14 +75,14 @@ def test_each_tool_answers(name, arguments, content):
     ],
 )
 def test_refusals_name_the_reason_and_change_nothing(name, arguments, error):
-    world = World(TREE)
+    world = FilesWorld(TREE)
     answer = ask(world, name, **arguments)
     assert answer.content == {"error": error} and answer.error
-    assert world.state() == World(TREE).state()
+    assert world.state() == FilesWorld(TREE).state()
 
 
 def test_changes_are_seen_by_later_calls_and_never_by_another_world():
-    world = World(TREE)
+    world = FilesWorld(TREE)
     ask(world, "copy_file", path="docs/old/dune.txt", to="logs/dune.txt")
     ask(world, "move_file", path="docs/kite.txt", to="logs/kite.txt")
     ask(world, "delete_file", path="logs/iris.txt")
@@ -90,7 +90,7 @@ def test_changes_are_seen_by_later_calls_and_never_by_another_world():
     assert ask(world, "file_info", path="docs/kite.txt").content == {"error": "no such file"}
     copy = {"text": "buy tulip", "size": 50, "locked": False}  # a copy is not locked
     assert world.state()["files"]["logs/dune.txt"] == copy
-    assert set(World(TREE).state()["files"]) == set(TREE["files"])
+    assert set(FilesWorld(TREE).state()["files"]) == set(TREE["files"])
 
 
 json_values = st.recursive(
@@ -103,7 +103,7 @@ json_values = st.recursive(
 @settings(deadline=None)
 @given(st.sampled_from([*SCHEMAS, "", "__init__", "state"]), json_values)
 def test_no_argument_raises(name, arguments):
-    assert isinstance(World(TREE).call(ToolCall(name=name, arguments=arguments)).content, dict)
+    assert isinstance(FilesWorld(TREE).call(ToolCall(name=name, arguments=arguments)).content, dict)
 
 
 @settings(deadline=None)
@@ -112,17 +112,17 @@ def test_no_argument_raises(name, arguments):
     st.lists(st.text(alphabet="./\\~ab\x00", max_size=9), min_size=2, max_size=2),
 )
 def test_no_path_leaves_the_tree(name, texts):
-    world = World(TREE)
+    world = FilesWorld(TREE)
     ask(world, name, **dict(zip(TAKES[name], texts)))
     state = world.state()
     assert not [p for p in [*state["dirs"], *state["files"]] if p.startswith(("/", "~", "\\")) or ".." in p]
-    assert World(state).state() == state
+    assert FilesWorld(state).state() == state
 
 
 def test_the_host_is_not_touched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kite.txt").write_text("host")
-    world = World({"dirs": [], "files": {}})
+    world = FilesWorld({"dirs": [], "files": {}})
     assert ask(world, "read_file", path="kite.txt").content == {"error": "no such file"}
     ask(world, "make_dir", path="docs")
     assert [p.name for p in tmp_path.iterdir()] == ["kite.txt"]
@@ -130,11 +130,11 @@ def test_the_host_is_not_touched(tmp_path, monkeypatch):
 
 def test_records_rebuild_the_initial_tree():
     for task in generate(3, 150):
-        assert World.from_records(task.records).state() == World.from_task(task).state(), task.id
+        assert FilesWorld.from_records(task.records).state() == FilesWorld.from_task(task).state(), task.id
 
 
 def test_what_a_recorded_call_made_is_not_part_of_the_initial_tree():
-    world, records = World(TREE), []
+    world, records = FilesWorld(TREE), []
     for name, arguments in (
         ("file_info", {"path": "docs/kite.txt"}),
         ("move_file", {"path": "docs/kite.txt", "to": "logs/kite.txt"}),
@@ -144,7 +144,7 @@ def test_what_a_recorded_call_made_is_not_part_of_the_initial_tree():
     ):
         call = ToolCall(name=name, arguments=arguments)
         records.append(Record(turn=0, call=call, result=world.call(call).content))
-    state = World.from_records([*records, look_at(World(TREE), "docs")]).state()
+    state = FilesWorld.from_records([*records, look_at(FilesWorld(TREE), "docs")]).state()
     assert state["dirs"] == ["docs", "docs/old", "logs"] and list(state["files"]) == ["docs/kite.txt"]
 
 
@@ -164,4 +164,4 @@ def look_at(world, path):
 )
 def test_broken_trees_are_refused(tree):
     with pytest.raises(DataError, match="a files world"):
-        World(tree)
+        FilesWorld(tree)
