@@ -140,7 +140,8 @@ class Item:
     question: str
     pass_condition: str
     focus_on: str
-    """`assistant.tool_calls`, `assistant.content.thinking`, `assistant.content.user_visible_reply` or `tool.content`."""
+    """`assistant.tool_calls`, `assistant.content.thinking`, `assistant.content.user_visible_reply` or
+    `tool.content`."""
     weight: float
     """Weights of a turn sum to 1."""
     required_for_next_turn: bool = False

@@ -1,12 +1,12 @@
 """Whether a chat template only ever appends, and what new messages add to a chat.
 
-Flows in: a renderer. Flows out: its `Shape`, found by rendering probe dialogues; and `suffix`, the ids that new
-messages put behind an assistant message.
-Invariant: a kind of step is called appending only when, in every probe, the full render of the longer chat begins with
-the render of the shorter one and ends with the suffix; every other kind has a named reason.
+Flows in: a renderer. Flows out: its `Shape`, found by rendering probe dialogues; and `suffix`, the ids that
+new messages put behind an assistant message.
+Invariant: a kind of step is called appending only when, in every probe, the full render of the longer chat
+begins with the render of the shorter one and ends with the suffix; every other kind has a named reason.
 
-Qwen3's template drops the thoughts of earlier turns as soon as the user speaks again, and with thinking switched off
-its history leaves out the empty thought that its prompts end with.
+Qwen3's template drops the thoughts of earlier turns as soon as the user speaks again, and with thinking
+switched off its history leaves out the empty thought that its prompts end with.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ OF_THOUGHTS = (Restart.THOUGHTS_DROPPED, Restart.OPENING_DROPPED)  # what `old_t
 class Fit:
     """One kind of step. `reason` is None when it appends.
 
-    `trim`: with OPENING_DROPPED, how many ids at the end of a prompt history leaves out; None when cutting them is
-    not enough.
+    `trim`: with OPENING_DROPPED, how many ids at the end of a prompt history leaves out; None when cutting
+    them is not enough.
     """
 
     reason: Restart | None = None
@@ -94,10 +94,11 @@ _found: WeakKeyDictionary[Renderer, dict[tuple[str, bool | None], Shape]] = Weak
 
 
 def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
-    """Ids behind the end token of an assistant message when `new` follows it, up to the next generation prompt.
+    """Ids behind the end token of an assistant message when `new` follows it, up to the next generation
+    prompt.
 
-    Only `new` and a stub of a few tokens are rendered; `ends` is `Shape.ends`. No token reaches across a control
-    token, so cutting there gives the ids a full render has.
+    Only `new` and a stub of a few tokens are rendered; `ends` is `Shape.ends`. No token reaches across a
+    control token, so cutting there gives the ids a full render has.
     """
     ids, at = renderer.render([_ASK, _stub(new), *new]), -1
     for _ in range(ends):
@@ -106,8 +107,8 @@ def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
 
 
 def spelled(renderer: Renderer, ends: int, message: Message) -> list[int] | None:
-    """An assistant message as the template writes it while it is the newest, up to but without its end token; thoughts
-    stand in it. None where the template does not write it behind the words a prompt ends with."""
+    """An assistant message as the template writes it while it is the newest, up to but without its end token;
+    thoughts stand in it. None where the template does not write it behind the words a prompt ends with."""
     opened, whole, at = renderer.render([_ASK]), renderer.render([_ASK, message]), -1
     for _ in range(ends):
         at = whole.index(renderer.end_id, at + 1)
@@ -115,7 +116,8 @@ def spelled(renderer: Renderer, ends: int, message: Message) -> list[int] | None
 
 
 def shape_of(renderer: Renderer) -> Shape:
-    """The shape of a renderer's template, found once for a tokenizer, template and thinking switch (tenths of a second)."""
+    """The shape of a renderer's template, found once for a tokenizer, template and thinking switch (tenths of
+    a second)."""
     tokenizer = getattr(renderer, "tokenizer", renderer)
     key = (str(getattr(tokenizer, "chat_template", "")), getattr(renderer, "enable_thinking", None))
     known = _found.setdefault(tokenizer, {})
@@ -135,7 +137,8 @@ def _detect(renderer: Renderer) -> Shape:
 
 
 def _fits(renderer: Renderer, ends: int) -> list[Fit]:
-    """In the order of `Shape`: tool results, the same after a thought, a user turn, the same after a thought."""
+    """In the order of `Shape`: tool results, the same after a thought, a user turn, the same after a
+    thought."""
     found: dict[tuple[str, bool], list[Fit]] = {}
     for chat in probe_dialogues():
         prompts = prompts_in(chat)

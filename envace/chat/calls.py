@@ -1,13 +1,14 @@
 """The tool-call grammar (`grammar: strict`): what ACT wrote -> thinking, visible text and calls.
 
-Flows in: the decoded text of one ACT generation. Flows out: `ParsedReply`; or text for calls (`render_calls`).
+Flows in: the decoded text of one ACT generation. Flows out: `ParsedReply`; or text for calls
+(`render_calls`).
 Invariant: either every block of a message is well formed, or the message yields no call and exactly one named
-failure. Calls quoted inside thinking are not calls unless the method says so (`thought_calls`). Time grows with the
-length of the text and with nothing else. docs/tool-calls.md shows every case.
+failure. Calls quoted inside thinking are not calls unless the method says so (`thought_calls`). Time grows
+with the length of the text and with nothing else. docs/tool-calls.md shows every case.
 
 Grammar: `<tool_call>` JSON `</tool_call>`, white space around the JSON optional. The JSON is an object
-{"name": text, "arguments": object} ("parameters" is accepted where "arguments" is absent) or a non-empty list of
-such. Tags inside JSON strings are text.
+{"name": text, "arguments": object} ("parameters" is accepted where "arguments" is absent) or a non-empty list
+of such. Tags inside JSON strings are text.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Flows in: the decoded text of one REHEARSE generation. Flows out: `ParsedResult`; or the text that obeys the
 contract (`render_result`).
 Invariant: a text either holds exactly one `<execution_result>` block around a non-empty JSON object or a JSON
-list, or it yields no value and one named failure. Thinking and text around the block are ignored; tags inside JSON
-strings are text. docs/tool-calls.md shows every case.
+list, or it yields no value and one named failure. Thinking and text around the block are ignored; tags inside
+JSON strings are text. docs/tool-calls.md shows every case.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dialogues that show what a chat template does, and the check that two renderers show the same prompts.
 
 Flows in: renderers. Flows out: probe dialogues; ParamsError when training and evaluation differ on one.
-Invariant: the dialogues hold plain, thoughtful and mixed assistant messages, one call and several, a result nobody
-called for, and later user turns; every assistant message is preceded by a prompt.
+Invariant: the dialogues hold plain, thoughtful and mixed assistant messages, one call and several, a result
+nobody called for, and later user turns; every assistant message is preceded by a prompt.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def prompts_in(chat: Sequence[Message]) -> list[int]:
 def check_same_prompts(training: Renderer, evaluation: Render, name: str = "") -> None:
     """Hold what evaluation shows a policy against what training shows it, thoughts above all.
 
-    evaluation: (messages, tools) -> ids, as the evaluated policy is really given them; a harness that sends no
-    thoughts back is a function that drops them first. Raises ParamsError at the first probe that differs.
+    evaluation: (messages, tools) -> ids, as the evaluated policy is really given them; a harness that sends
+    no thoughts back is a function that drops them first. Raises ParamsError at the first probe that differs.
     """
     of = f" of {name}" if name else ""
     for chat in probe_dialogues():
@@ -52,7 +52,8 @@ def check_same_prompts(training: Renderer, evaluation: Render, name: str = "") -
 
 
 def _dialogue(thinks: str) -> list[Message]:
-    """Two user turns and the begin of a third. `thinks` is repeated: an assistant message thinks where x stands."""
+    """Two user turns and the begin of a third. `thinks` is repeated: an assistant message thinks where x
+    stands."""
     chat = [Message(role="system", content="Help."), Message(role="user", content="first wish")]
     _say(chat, thinks, "", "look", results=("look",))
     _say(chat, thinks, "Both at once.", "look", "find", results=("look", "find"))

@@ -1,14 +1,15 @@
 """The published code's grammars: what it reads as calls and as a rehearsed response (`grammar: published`).
 
-Flows in: the decoded text of one generation. Flows out: the `ParsedReply` or `ParsedResult` that `calls.py` and
-`contract.py` give for our own grammars; `GRAMMARS` names both pairs.
-Invariant: the same text gives what the published code makes of it, but for what would break those who read it later:
-characters no tokenizer takes are replaced first, values nested deeper than `MAX_DEPTH` levels and keys that become one
-are no JSON, and NaN and infinities stand as their names. Time grows with the length of the text alone.
+Flows in: the decoded text of one generation. Flows out: the `ParsedReply` or `ParsedResult` that `calls.py`
+and `contract.py` give for our own grammars; `GRAMMARS` names both pairs.
+Invariant: the same text gives what the published code makes of it, but for what would break those who read it
+later: characters no tokenizer takes are replaced first, values nested deeper than `MAX_DEPTH` levels and keys
+that become one are no JSON, and NaN and infinities stand as their names. Time grows with the length of the
+text alone.
 
-A block stands on lines of its own: line break, tag, line break, JSON, line break, closing tag. The first closing tag
-ends it, wherever it stands. `parameters` goes before `arguments`, which may be any value but null. An empty text and an
-empty list of calls are replies. Of several responses the first counts.
+A block stands on lines of its own: line break, tag, line break, JSON, line break, closing tag. The first
+closing tag ends it, wherever it stands. `parameters` goes before `arguments`, which may be any value but
+null. An empty text and an empty list of calls are replies. Of several responses the first counts.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def _call(entry: JSON) -> ToolCall:
 
 
 def _blocks(text: str, tag: str) -> Iterator[str]:
-    """The bodies of all blocks. An opening tag that nothing closes has none after it, so the search is linear."""
+    """The bodies of all blocks. An opening tag that nothing closes has none after it, so the search is
+    linear."""
     opened, closed, at = f"\n<{tag}>\n", f"\n</{tag}>", 0
     while (start := text.find(opened, at)) >= 0:
         start += len(opened)

@@ -1,6 +1,7 @@
 """Chat -> token ids and back.
 
-Flows in: messages and tools. Flows out: prompt ids with the generation prompt at the end; text for output ids.
+Flows in: messages and tools. Flows out: prompt ids with the generation prompt at the end; text for output
+ids.
 Invariant: text inside a message never becomes a control token, whoever wrote it. A renderer keeps no state
 between calls, so one can serve any number of episodes.
 """
@@ -126,7 +127,8 @@ class HFRenderer:
         return entry
 
     def _plain(self, value: JSON) -> JSON:
-        """Break every control token that stands in text, at any depth, by a space after its first character."""
+        """Break every control token that stands in text, at any depth, by a space after its first
+        character."""
         if isinstance(value, str):
             return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", value) if self._control else value
         if isinstance(value, dict):

@@ -1,9 +1,11 @@
 """Text hygiene shared by everything that reads or writes model text.
 
 Flows in: text a model, a tool or a data set wrote. Flows out: the same text without characters a tokenizer
-chokes on, strict JSON values, JSON text in which no tag can be forged, and thinking split from what is visible.
-Invariant: nothing here evaluates text; a value of at most `MAX_DEPTH` levels survives `strict_loads(dumps(value))`
-unchanged; every function reads its text a bounded number of times, so that time grows with length alone.
+chokes on, strict JSON values, JSON text in which no tag can be forged, and thinking split from what is
+visible.
+Invariant: nothing here evaluates text; a value of at most `MAX_DEPTH` levels survives
+`strict_loads(dumps(value))` unchanged; every function reads its text a bounded number of times, so that time
+grows with length alone.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from envace.types import JSON
 _PLANES = "".join(f"{chr(p * 0x10000 + 0xFFFE)}{chr(p * 0x10000 + 0xFFFF)}" for p in range(17))
 _BROKEN = re.compile(f"[\x00\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 _TAG = re.compile(r"<think>|</think>|<(?P<block>tool_call|execution_result)>")
-# Outside a string no JSON text holds `<` or a backslash. Stopping at either is what keeps reading linear: of all
-# blocks opened in a text at most two can still be running at any character, one inside a string and one outside.
-# (No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong.)
+# Outside a string no JSON text holds `<` or a backslash. Stopping at either is what keeps reading linear: of
+# all blocks opened in a text at most two can still be running at any character, one inside a string and one
+# outside. (No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong.)
 _BODY = re.compile(r'(?:[^<"\\]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.S)
 
 MAX_DEPTH = 64  # levels of nesting; what walks values later (schemas, records, prompts) recurses
@@ -51,7 +53,8 @@ def sanitise_json(value: JSON, depth: int = MAX_DEPTH) -> JSON:
 
 
 def dumps(value: JSON) -> str:
-    """JSON text for prompts and tool messages: every `<` written as \\u003c, so no tag can be opened or closed.
+    """JSON text for prompts and tool messages: every `<` written as \\u003c, so no tag can be opened or
+    closed.
 
     The value is unchanged for whoever parses it. Raises ValueError on NaN or infinity.
     """
@@ -65,7 +68,8 @@ def canonical(value: JSON) -> str:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """(thinking, visible), each stretch stripped and on a line of its own. See `split_parts` for what is a thought."""
+    """(thinking, visible), each stretch stripped and on a line of its own. See `split_parts` for what is a
+    thought."""
     thinking, visible = split_parts(text)
     return thinking, tidy(visible)
 
@@ -73,10 +77,11 @@ def split_thinking(text: str) -> tuple[str, str]:
 def split_parts(text: str) -> tuple[str, str]:
     """(thinking, visible), with `BREAK` in the visible text wherever a thought was taken out.
 
-    A tag quoted inside a well-formed call or result block is text, not a thought. An opening tag that is never
-    closed makes everything after it thinking. A closing tag while no thought is open ends one that the prompt
-    opened, or one that quoted a closing tag: everything before it is thinking. Thinking holds no opening tag: written
-    once more, it would begin a thought that ends where this one does, and what stands before it would be visible.
+    A tag quoted inside a well-formed call or result block is text, not a thought. An opening tag that is
+    never closed makes everything after it thinking. A closing tag while no thought is open ends one that the
+    prompt opened, or one that quoted a closing tag: everything before it is thinking. Thinking holds no
+    opening tag: written once more, it would begin a thought that ends where this one does, and what stands
+    before it would be visible.
     """
     if "think>" not in text:
         return "", text
@@ -101,7 +106,8 @@ def split_parts(text: str) -> tuple[str, str]:
 
 
 def tidy(text: str) -> str:
-    """Text without the white space and empty stretches around cuts; what stood apart is on lines of its own."""
+    """Text without the white space and empty stretches around cuts; what stood apart is on lines of its
+    own."""
     return "\n".join(stripped for part in text.split(BREAK) if (stripped := part.strip()))
 
 

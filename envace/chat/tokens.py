@@ -1,16 +1,18 @@
 """One role's stream as tokens: exact ids in, exact ids out.
 
-Flows in: the messages of a chat as they happen, and the ids the policy sampled. Flows out: the ids of every next
-prompt.
-Invariant: sampled ids stay as sampled, whatever text they decode to; a prompt is what a full render of the chat would
-give, but for those ids. A prompt begins with all ids before it, prompt and output; where the template cannot continue
-them, it is written anew and says why (`Restart`). The training sequences of an episode end exactly there.
+Flows in: the messages of a chat as they happen, and the ids the policy sampled. Flows out: the ids of every
+next prompt.
+Invariant: sampled ids stay as sampled, whatever text they decode to; a prompt is what a full render of the
+chat would give, but for those ids. A prompt begins with all ids before it, prompt and output; where the
+template cannot continue them, it is written anew and says why (`Restart`). The training sequences of an
+episode end exactly there.
 
-With `keep_thoughts` no prompt is written anew for thoughts, nor for the empty thought a prompt ended with: what was
-shown stays. A generation that history cannot hold as sampled is then written behind what was shown before it.
+With `keep_thoughts` no prompt is written anew for thoughts, nor for the empty thought a prompt ended with:
+what was shown stays. A generation that history cannot hold as sampled is then written behind what was shown
+before it.
 
-Only new messages are rendered and tokenised. The whole chat is rendered when a prompt is written anew, and not even
-then when the ids before differ by a known cut (OPENING_DROPPED, FOREIGN_END).
+Only new messages are rendered and tokenised. The whole chat is rendered when a prompt is written anew, and
+not even then when the ids before differ by a known cut (OPENING_DROPPED, FOREIGN_END).
 """
 
 from __future__ import annotations
@@ -60,14 +62,15 @@ class TokenLog:
 
     @property
     def restart(self) -> Restart | None:
-        """Why the next prompt was written anew; None where it continues the ids before it, or is the first."""
+        """Why the next prompt was written anew; None where it continues the ids before it, or is the
+        first."""
         return None if self._sampled else self._restart
 
     def add_sampled(self, ids: Sequence[int], said: Message | None = None) -> None:
         """One generation, exactly as sampled, its end token included where the policy wrote it.
 
-        said: the message read from it; read from the ids when missing. Raises ValueError: out of turn, or neither ids
-        nor message.
+        said: the message read from it; read from the ids when missing. Raises ValueError: out of turn, or
+        neither ids nor message.
         """
         if not self._awaits_sample:
             raise ValueError("a generation must follow a prompt")
@@ -93,7 +96,8 @@ class TokenLog:
             raise ValueError(f"a user turn cannot have the role {message.role!r}")
         self._add("user", [message])
 
-    # --- what stands behind a generation ----------------------------------------------------------------------
+    # --- what stands behind a generation
+    # ----------------------------------------------------------------------
 
     def _add(self, kind: str, new: Sequence[Message]) -> None:
         """Continue the ids where the template and the generation allow it, else write the prompt anew."""
@@ -116,17 +120,19 @@ class TokenLog:
         self._awaits_sample = True
 
     def _fit(self, kind: str) -> Fit:
-        """What the template does to a step; where thoughts are kept, only what has nothing to do with them."""
+        """What the template does to a step; where thoughts are kept, only what has nothing to do with
+        them."""
         if not self._keep:
             return self._shape.fit(kind, self._thought)
         fits = (self._shape.fit(kind, thought) for thought in {False, self._thought})
         return next((fit for fit in fits if fit.reason and fit.reason not in OF_THOUGHTS), Fit())
 
     def _respell(self, reason: Restart, new: Sequence[Message]) -> bool:
-        """Write anew what was shown, then the newest generation in the template's words. False where it has none.
+        """Write anew what was shown, then the newest generation in the template's words. False where it has
+        none.
 
-        A template that ends its prompts with an empty thought has no place for another: this one thought is left out,
-        so that the earlier ones stay.
+        A template that ends its prompts with an empty thought has no place for another: this one thought is
+        left out, so that the earlier ones stay.
         """
         said = self._read(self._chat[-1 - len(new)])
         tries = (spelled(self._renderer, self._shape.ends, m) for m in (said, replace(said, thinking="")))
@@ -153,7 +159,8 @@ class TokenLog:
             self._restart, self._sampled = reason, False
         self._ids = list(ids)
 
-    # --- what a generation says -------------------------------------------------------------------------------
+    # --- what a generation says
+    # -------------------------------------------------------------------------------
 
     def _note_thought(self, ids: Sequence[int], said: Message | None) -> Message | None:
         """Remember that the ids hold a thought; the message is read when that alone can tell."""

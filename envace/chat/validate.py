@@ -1,6 +1,7 @@
 """Deterministic checks of a call before anybody answers it: the allow-list, then the tool's JSON schema.
 
-Flows in: a parsed call and the task's tools. Flows out: (None, "") or a failure with one short sentence for ACT.
+Flows in: a parsed call and the task's tools. Flows out: (None, "") or a failure with one short sentence for
+ACT.
 Invariant: the same call and tools always give the same answer; no network, no model. Schemas may not refer to
 anything outside themselves.
 """

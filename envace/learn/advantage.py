@@ -1,12 +1,13 @@
 """Role-wise group advantage: a row's reward minus what its role earned on the same prompt.
 
-Flows in: rewards, groups, roles, episodes (and turns) of the rows of one batch. Flows out: one advantage a row and
-`Diagnostics`.
+Flows in: rewards, groups, roles, episodes (and turns) of the rows of one batch. Flows out: one advantage a
+row and `Diagnostics`.
 Invariant: only live rows (scored, with at least one trained token) enter a baseline; every other row gets
 exactly 0. Inside a role group with a baseline, the members of `generation` and `trajectory` sum to zero.
 
-A role group is all rows with the same (group_id, role), or (group_id, role, turn) when turns are credited apart. Its
-members are live rows under the "generation" baseline and distinct episodes with a live row under the others. It is
+A role group is all rows with the same (group_id, role), or (group_id, role, turn) when turns are credited
+apart. Its members are live rows under the "generation" baseline and distinct episodes with a live row under
+the others. It is
   empty     without a trained row, although the prompt (and turn) was played: advantages 0
   unscored  with trained rows, none of them scored: advantages 0
   lone      with one member: the switch `lone` decides, unless a running mean is there to compare with
@@ -48,8 +49,8 @@ class RoleStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostics:
-    """What the batch looked like. `groups` are role groups with a live row; lone and constant ones are among them,
-    empty and unscored ones are not."""
+    """What the batch looked like. `groups` are role groups with a live row; lone and constant ones are among
+    them, empty and unscored ones are not."""
 
     rows: int
     live: int
@@ -80,9 +81,9 @@ def role_advantages(
 ) -> tuple[np.ndarray, Diagnostics]:
     """One advantage a row, [R] float64.
 
-    `None` as a reward means unscored. `trained_R` is False for rows without a trained token. `turn_R` splits role
-    groups by turn. `prior_R` is the running mean that the shrinkage baseline draws to, NaN for none. The id columns
-    hold anything hashable.
+    `None` as a reward means unscored. `trained_R` is False for rows without a trained token. `turn_R` splits
+    role groups by turn. `prior_R` is the running mean that the shrinkage baseline draws to, NaN for none. The
+    id columns hold anything hashable.
     Raises ValueError for a NaN or infinite reward, columns of unequal length, or an episode in two groups.
     """
     reward_R, scored_R = _rewards(reward_R)
@@ -177,7 +178,8 @@ def _kinds(
 
 
 def _rewards(reward_R: Sequence[float | None] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards as float64 (unscored ones 0) and which are scored. A non-finite reward is an error, not data."""
+    """Rewards as float64 (unscored ones 0) and which are scored. A non-finite reward is an error, not
+    data."""
     scored_R = np.fromiter((r is not None for r in reward_R), bool, len(reward_R))
     value_R = np.fromiter((0.0 if r is None else r for r in reward_R), np.float64, len(reward_R))
     bad = np.flatnonzero(~np.isfinite(value_R))

@@ -1,16 +1,16 @@
 """What a row's reward is compared with.
 
-Flows in: the live rows of a batch as integer columns. Flows out: one baseline a row, and how many members each role
-group has.
-Invariant: a baseline depends on the rewards of the row's own role group and on the running mean of earlier steps,
-never on another group, and is NaN for a row with nothing to be compared with but itself.
+Flows in: the live rows of a batch as integer columns. Flows out: one baseline a row, and how many members
+each role group has.
+Invariant: a baseline depends on the rewards of the row's own role group and on the running mean of earlier
+steps, never on another group, and is NaN for a row with nothing to be compared with but itself.
 
 `generation`     mean over the group's rows: long episodes pull it their way (the authors' code)
 `trajectory`     mean over the group's episodes, each with the mean of its rows
 `leave_one_out`  the same over the other episodes: independent of the row's own, larger by n / (n - 1)
 `shrinkage`      (n * trajectory mean + k * running mean) / (n + k) for n episodes and k = `shrink_weight`
-                 (reference: James and Stein's estimator with a fixed weight); a lone episode is compared with the
-                 running mean too. Without a running mean, the trajectory mean.
+                 (reference: James and Stein's estimator with a fixed weight); a lone episode is compared with
+                 the running mean too. Without a running mean, the trajectory mean.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def shrinkage(live: Live) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _episodes(live: Live) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """mean_E of each pair's rows (0 for none), and over the pairs of a key their sum_K and number members_K."""
+    """mean_E of each pair's rows (0 for none), and over the pairs of a key their sum_K and number
+    members_K."""
     rows_E = np.bincount(live.pair_R, minlength=live.n_pairs)
     mean_E = np.bincount(live.pair_R, live.reward_R, minlength=live.n_pairs) / _some(rows_E)
     key_E = np.zeros(live.n_pairs, np.int64)

@@ -3,21 +3,21 @@
 Flows in: the step's episodes and their tasks. Flows out: `collapse/...` metrics.
 Invariant: measured, never rewarded: what is known of the true world reaches no prompt, verdict or reward.
 
-A policy paid for its own rehearsals can make them easy: report one convenient state and act for that one. Then
-rehearsed success rises, true success does not, and the responses lose their variety. Over all rehearsed responses
-of a step that kept the response contract (broken ones are counted under failure/...):
+A policy paid for its own rehearsals can make them easy: report one convenient state and act for that one.
+Then rehearsed success rises, true success does not, and the responses lose their variety. Over all rehearsed
+responses of a step that kept the response contract (broken ones are counted under failure/...):
 
 rehearsed_state_entropy  bits a reported field carries (`state_entropy`), over the look-ups
 true_state_entropy       the same over the true answers to the same calls
 refusal_share            share that report an error
 true_refusal_share       share of the known true answers that are an error
-grounded_share           of responses to calls that match a record (of this turn or an earlier one): share that
-                         equal such a record
+grounded_share           of responses to calls that match a record (of this turn or an earlier one): share
+                         that equal such a record
 known_share              share for which the true answer is known
 
-The true answer is that of the task's executable world, in which the calls of the episode are replayed in order;
-without such a world, the record of the same call. A look-up is a call whose true answer is known, is no refusal
-and leaves the world as it was. A metric over nothing is absent.
+The true answer is that of the task's executable world, in which the calls of the episode are replayed in
+order; without such a world, the record of the same call. A look-up is a call whose true answer is known, is
+no refusal and leaves the world as it was. A metric over nothing is absent.
 """
 
 from __future__ import annotations
@@ -67,15 +67,16 @@ def collapse_metrics(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> 
     return {f"collapse/{name}": value for name, value in values.items() if value is not None}
 
 
-# --- entropy --------------------------------------------------------------------------------------------------
+# --- entropy
+# --------------------------------------------------------------------------------------------------
 
 
 def state_entropy(pairs: Iterable[Pair]) -> float | None:
-    """Bits that a reported value carries once it is known which field it is: sum over fields of the field's share
-    of all values times the field's entropy. None without any value.
+    """Bits that a reported value carries once it is known which field it is: sum over fields of the field's
+    share of all values times the field's entropy. None without any value.
 
-    A field is a tool's name and a path in its responses. Values that repeat an argument of the call are left out:
-    they say nothing about the world.
+    A field is a tool's name and a path in its responses. Values that repeat an argument of the call are left
+    out: they say nothing about the world.
     """
     counts = field_counts(pairs)
     total = sum(sum(values.values()) for values in counts.values())
@@ -102,7 +103,8 @@ def entropy_bits(counts: Iterable[int]) -> float:
     return float(-(share * np.log2(share)).sum()) + 0.0  # -0.0 of a single value becomes 0.0
 
 
-# --- what was said and what is true ---------------------------------------------------------------------------
+# --- what was said and what is true
+# ---------------------------------------------------------------------------
 
 
 def rehearsed(episode: Episode, task: Task) -> list[Response]:

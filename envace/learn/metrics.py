@@ -1,23 +1,23 @@
 """The numbers of one training step, flat.
 
 Flows in: the step's episodes, their rows with advantages, and `Diagnostics`. Flows out: `{name: float}`.
-Invariant: a row is one generation, in however few sequences rows are trained, and its advantage the one before any
-loss weight. A name has exactly one slash and MLflow-safe letters; a count that is absent is zero; a mean over
-nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
+Invariant: a row is one generation, in however few sequences rows are trained, and its advantage the one
+before any loss weight. A name has exactly one slash and MLflow-safe letters; a count that is absent is zero;
+a mean over nothing is absent, never 0. Rewards are means over episodes, so that long episodes weigh no more.
 
-train/...            episodes, reward, reward_std, full_reward (share), unscored (share, `unscored: zero` too), turns, untrained_rows,
-                     empty_generations, real_calls, tokens, seconds_episode; role groups (see advantage.py): groups, lone,
-                     constant, empty_groups, unscored_groups; sequences and, of them, copies (padding: duplicates);
-                     trained_reward, trained_reward_std (what the rows were trained on, see rewards.py);
-                     rehearsed_success (`rehearsed_success`)
+train/...            episodes, reward, reward_std, full_reward (share), unscored (share, `unscored: zero`
+                     too), turns, untrained_rows, empty_generations, real_calls, tokens, seconds_episode; role
+                     groups (see advantage.py): groups, lone, constant, empty_groups, unscored_groups;
+                     sequences and, of them, copies (padding: duplicates); trained_reward, trained_reward_std
+                     (what the rows were trained on, see rewards.py); rehearsed_success (`rehearsed_success`)
 act/... rehearse/... reward, rows, adv_mean, adv_std, adv_zero, tokens, response_tokens, prompt_tokens (of a
                      generation), and its role groups
 cut/...              prompts REHEARSE was shown shortened, and the lines that went, by section
 stop/<reason>        episodes that ended so
 failure/<reason>     generations and calls that failed so
 restart/<reason>     rows of ACT that a prompt written anew began (see chat/tokens.py)
-anchor/...           asked, missed: anchored calls that a true source answered, and that it could not; agreement, the mean
-                     over rehearsed responses held against a true one
+anchor/...           asked, missed: anchored calls that a true source answered, and that it could not;
+                     agreement, the mean over rehearsed responses held against a true one
 judge/...            answers, requests, faults and cost (see judge/counts.py)
 """
 
@@ -41,8 +41,9 @@ COUNTED = ("cut/", "failure/", "restart/", "anchor/")  # an episode's counters t
 def step_metrics(
     episodes: Sequence[Episode], rows: Sequence[TrainingRow], diagnostics: Diagnostics
 ) -> dict[str, float]:
-    """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count nowhere
-    but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged one."""
+    """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count
+    nowhere but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged
+    one."""
     found = {**_train(episodes, rows, diagnostics), **_reasons(episodes)}
     found.update(judge_metrics(v for e in episodes for v in e.verdicts))
     for role in Role:
@@ -53,8 +54,8 @@ def step_metrics(
 def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) -> float | None:
     """Share of judged episodes in which every required item of every turn holds; None when none was judged.
 
-    It is read off the verdicts alone, on whatever responses the transcript shows. `tasks` (by id) are those the
-    judge was given. An item of a turn that was never reached does not hold.
+    It is read off the verdicts alone, on whatever responses the transcript shows. `tasks` (by id) are those
+    the judge was given. An item of a turn that was never reached does not hold.
     """
     judged = [e for e in episodes if e.unscored_reason is None]
     if not judged:
@@ -88,7 +89,8 @@ def _train(episodes: Sequence[Episode], rows: Sequence[TrainingRow], found: Diag
 
 
 def _trained(rows: Sequence[TrainingRow]) -> dict[str, float]:
-    """What was trained on, one value an episode: the mean over its trained rows, which a penalty may set apart."""
+    """What was trained on, one value an episode: the mean over its trained rows, which a penalty may set
+    apart."""
     by_episode: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.reward is not None and row.trained:

@@ -1,14 +1,15 @@
 """The running mean of rewards that `baseline: shrinkage` draws towards.
 
-Flows in: the rows of a step and the state after the step before. Flows out: what each row's baseline is drawn to, and
-the state after this step, one small JSON file a step in the run's work folder.
-Invariant: the state a step reads holds earlier steps only, so a row's baseline never knows its own reward beyond its
-group; the state after step n is a function of the rewards of steps 1 to n, so a run resumed from any checkpoint
-reads what the unbroken run read.
+Flows in: the rows of a step and the state after the step before. Flows out: what each row's baseline is drawn
+to, and the state after this step, one small JSON file a step in the run's work folder.
+Invariant: the state a step reads holds earlier steps only, so a row's baseline never knows its own reward
+beyond its group; the state after step n is a function of the rewards of steps 1 to n, so a run resumed from
+any checkpoint reads what the unbroken run read.
 
-A mean is kept for each role and data source (`Task.source`): a role earns differently on the tasks of another source,
-and a mean over both would be neither's. It is known before anything is played: a baseline that depended on what happened
-in an episode would be no baseline. Under `credit: reward_to_go` each turn has a mean of its own.
+A mean is kept for each role and data source (`Task.source`): a role earns differently on the tasks of another
+source, and a mean over both would be neither's. It is known before anything is played: a baseline that
+depended on what happened in an episode would be no baseline. Under `credit: reward_to_go` each turn has a
+mean of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def priors(rows: Sequence[TrainingRow], means: Means, method: Method) -> np.ndar
 def updated(means: Means, rows: Sequence[TrainingRow], method: Method) -> dict[str, float]:
     """The means after a step: memory * old + (1 - memory) * the step's mean over trajectories.
 
-    Only scored rows with a trained token count. A mean the step says nothing of stays; a new one is the step's.
+    Only scored rows with a trained token count. A mean the step says nothing of stays; a new one is the
+    step's.
     """
     earned: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -59,7 +61,8 @@ def updated(means: Means, rows: Sequence[TrainingRow], method: Method) -> dict[s
 def read_means(work: Path, step: int) -> dict[str, float]:
     """The state after `step`; empty before the first one.
 
-    Raises FileNotFoundError when a step left none, DataError when it is of another format: its keys would match no row.
+    Raises FileNotFoundError when a step left none, DataError when it is of another format: its keys would
+    match no row.
     """
     if step <= 0:
         return {}
@@ -67,8 +70,8 @@ def read_means(work: Path, step: int) -> dict[str, float]:
     state = json.loads(path.read_text(encoding="utf-8"))
     if state.get("format") != FORMAT:
         raise DataError(
-            f"{path} holds the running means in another format than {FORMAT}, so the run cannot go on from them; move "
-            f"{work} away and train again, which starts a new work folder"
+            f"{path} holds the running means in another format than {FORMAT}, so the run "
+            f"cannot go on from them; move {work} away and train again, which starts a new work folder"
         )
     means: dict[str, float] = state["means"]
     return means

@@ -1,17 +1,18 @@
 """Episodes -> training sequences, and back to one advantage a token.
 
-Flows in: a finished episode; later the advantages of all rows of a batch. Flows out: one sequence for each forward
-pass, which knows where its rows' tokens lie; a vector of token advantages for each sequence.
-Invariant: ids, loss mask and log-probabilities have one length and are never re-tokenised. However rows are merged,
-every trained token is predicted from the same tokens before it and has the same weight in the loss, so loss and
-gradient are those of one sequence a generation. The last sequence of an episode holds its last ACT generation, because
-verl reads an episode's outcome from its last output.
+Flows in: a finished episode; later the advantages of all rows of a batch. Flows out: one sequence for each
+forward pass, which knows where its rows' tokens lie; a vector of token advantages for each sequence.
+Invariant: ids, loss mask and log-probabilities have one length and are never re-tokenised. However rows are
+merged, every trained token is predicted from the same tokens before it and has the same weight in the loss,
+so loss and gradient are those of one sequence a generation. The last sequence of an episode holds its last
+ACT generation, because verl reads an episode's outcome from its last output.
 
-Rewards and advantages are facts about generations: a row stays one generation, in whatever sequence it is trained.
-A sequence of ACT only grows when the prompt of a generation begins with all tokens of the one before, prompt and
-output: `[1 2 | 3 4]` and `[1 2 3 4 5 6 | 7]` become `[1 2 | 3 4 5 6 7]` with loss mask `1 1 0 0 1`. What lies between,
-the observations, is masked. Where a prompt was written anew (thoughts of an earlier turn dropped, say) a new sequence
-begins. A merged sequence is as long as its last row alone, so it needs no more context than that.
+Rewards and advantages are facts about generations: a row stays one generation, in whatever sequence it is
+trained. A sequence of ACT only grows when the prompt of a generation begins with all tokens of the one
+before, prompt and output: `[1 2 | 3 4]` and `[1 2 3 4 5 6 | 7]` become `[1 2 | 3 4 5 6 7]` with loss mask `1
+1 0 0 1`. What lies between, the observations, is masked. Where a prompt was written anew (thoughts of an
+earlier turn dropped, say) a new sequence begins. A merged sequence is as long as its last row alone, so it
+needs no more context than that.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ COPIED_TO = (
 class TrainingRow:
     """One generation inside a training sequence, with what it earned.
 
-    `TrainingRow(role=Role.ACT, group_id="s1p0", episode_id="s1p0-0", turn=0, reward=0.5, length=12, trained=12)`
+    `TrainingRow(role=Role.ACT, group_id="s1p0", episode_id="s1p0-0", turn=0, reward=0.5, length=12,
+    trained=12)`
     """
 
     role: Role
@@ -69,7 +71,8 @@ class TrainingSequence:
     rows: tuple[TrainingRow, ...]
 
 
-# --- of an episode --------------------------------------------------------------------------------------------
+# --- of an episode
+# --------------------------------------------------------------------------------------------
 
 
 def sequences_of(episode: Episode, method: Method) -> list[TrainingSequence]:
@@ -162,16 +165,19 @@ JOINS: dict[str, Callable[[Sequence[TrainingSequence]], list[TrainingSequence]]]
 }
 
 
-# --- of a batch -----------------------------------------------------------------------------------------------
+# --- of a batch
+# -----------------------------------------------------------------------------------------------
 
 
 def batch_rows(
     rows_S: Sequence[Sequence[TrainingRow]], masks: Sequence[np.ndarray], live_S: Sequence[bool]
 ) -> list[TrainingRow]:
-    """The rows of a batch with the tokens that are trained as verl sees them, from the rows of every sequence.
+    """The rows of a batch with the tokens that are trained as verl sees them, from the rows of every
+    sequence.
 
-    A sequence that is not live (padding, a placeholder) stands as one row without a trained token. masks [S][tokens
-    of the response]. Raises ValueError for a row that its mask does not cover: tokens were lost on the way.
+    A sequence that is not live (padding, a placeholder) stands as one row without a trained token. masks
+    [S][tokens of the response]. Raises ValueError for a row that its mask does not cover: tokens were lost on
+    the way.
     """
     found = []
     for s, (rows, mask, live) in enumerate(zip(rows_S, masks, live_S, strict=True)):
@@ -191,9 +197,9 @@ def token_advantages(
 ) -> list[np.ndarray]:
     """Advantages as verl is to get them: one float64 vector for each sequence, as long as its response.
 
-    rows: every row of the batch with its advantage, in any order; masks: the response masks of all sequences of the
-    batch as verl will see them, padding included. A row's advantage is multiplied by the weight its tokens should
-    have over the weight verl gives them (see weights.py).
+    rows: every row of the batch with its advantage, in any order; masks: the response masks of all sequences
+    of the batch as verl will see them, padding included. A row's advantage is multiplied by the weight its
+    tokens should have over the weight verl gives them (see weights.py).
     """
     mode = LOSS_AGG_MODE[method.loss_weight]
     role_weight = dict(zip((Role.ACT, Role.REHEARSE), method.role_weights, strict=True))
@@ -213,11 +219,13 @@ def token_advantages(
 
 
 def copies(how: str, n: int, ranks: int, seed: int, step: int) -> list[int]:
-    """Numbers of the sequences (of `n`, in an order the caller fixes) to be copied, under the switch `padding`.
+    """Numbers of the sequences (of `n`, in an order the caller fixes) to be copied, under the switch
+    `padding`.
 
-    `duplicates`: as the published code, sequences drawn at random stand in the batch once more, before baselines, so
-    they count in their group's mean and have their gradient twice. `masked`: none is copied; the engine adds sequences
-    without a trained token, which enter no baseline and have no weight. The same seed and step choose the same copies.
+    `duplicates`: as the published code, sequences drawn at random stand in the batch once more, before
+    baselines, so they count in their group's mean and have their gradient twice. `masked`: none is copied;
+    the engine adds sequences without a trained token, which enter no baseline and have no weight. The same
+    seed and step choose the same copies.
     """
     missing = -n % (ranks * COPIED_TO) if how == "duplicates" else 0
     if not n or not missing:

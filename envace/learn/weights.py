@@ -1,23 +1,24 @@
 """What one token of a row counts in the loss.
 
-Flows in: trained tokens, role and episode of every row (a row is one generation). Flows out: one weight a row, w_R,
-so that
+Flows in: trained tokens, role and episode of every row (a row is one generation). Flows out: one weight a
+row, w_R, so that
     objective = sum_r w_r * sum_t loss[r, t]
 holds over the whole batch, however it is cut into micro-batches, ordered, padded, or merged into sequences.
-Invariant: the objective is a mean: sum_r w_r * tokens_r = 1 unless nothing is trained. Rows without a trained token,
-or of a role of weight 0, weigh 0 and change no other row's weight.
+Invariant: the objective is a mean: sum_r w_r * tokens_r = 1 unless nothing is trained. Rows without a trained
+token, or of a role of weight 0, weigh 0 and change no other row's weight.
 
 With n_r trained tokens and role weight p_r:
 `token`       w_r = p_r / sum_q p_q n_q, every token equal
 `generation`  w_r = p_r / (n_r sum_q p_q), every generation equal: the mean of the rows' token means
-`episode`     w_r = p_r / (E sum_{q in e(r)} p_q n_q), every one of the E episodes equal, its tokens equal in it
+`episode`     w_r = p_r / (E sum_{q in e(r)} p_q n_q), every one of the E episodes equal, its tokens equal in
+it
 
-The clipped loss is positively homogeneous in the advantage: a factor on the advantage is a factor on the loss and on
-its gradient. verl gives a token of training row s a weight v_s of its own (`verl_weights`), so the advantage is
-multiplied by w_r / v_s (`envace.learn.sequences.token_advantages`). Any mode of verl's would do; `LOSS_AGG_MODE` takes
-the one nearest to the scheme, because verl averages its KL and entropy terms by the same mode and there is no
-advantage in them to put a weight on. With one row a generation and equal role weights the factor is exactly 1 for
-`token` and `generation`.
+The clipped loss is positively homogeneous in the advantage: a factor on the advantage is a factor on the loss
+and on its gradient. verl gives a token of training row s a weight v_s of its own (`verl_weights`), so the
+advantage is multiplied by w_r / v_s (`envace.learn.sequences.token_advantages`). Any mode of verl's would do;
+`LOSS_AGG_MODE` takes the one nearest to the scheme, because verl averages its KL and entropy terms by the
+same mode and there is no advantage in them to put a weight on. With one row a generation and equal role
+weights the factor is exactly 1 for `token` and `generation`.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ def row_weights(
 
 
 def verl_weights(length_S: Sequence[int] | np.ndarray, mode: str) -> np.ndarray:
-    """Weight [S] float64 that verl's aggregation gives each token of a training row of `length_S` trained tokens.
+    """Weight [S] float64 that verl's aggregation gives each token of a training row of `length_S` trained
+    tokens.
 
-    `token-mean`: 1 / tokens of the batch. `seq-mean-token-mean`: 1 / (rows with tokens * tokens of the row), the
-    trainer telling verl the number of rows with tokens as the global batch size.
+    `token-mean`: 1 / tokens of the batch. `seq-mean-token-mean`: 1 / (rows with tokens * tokens of the row),
+    the trainer telling verl the number of rows with tokens as the global batch size.
     """
     length_S = np.asarray(length_S, np.float64)
     scheme = next(ours for ours, theirs in LOSS_AGG_MODE.items() if theirs == mode)

@@ -33,7 +33,8 @@ def completion_of(text: str, renderer: Renderer, sampling: Sampling) -> Completi
 
 
 class ScriptedPolicy:
-    """A policy whose words a function (plain or async) or a list of texts supplies; ids come from the renderer.
+    """A policy whose words a function (plain or async) or a list of texts supplies; ids come from the
+    renderer.
 
     `ScriptedPolicy(["text of step 0", "text of step 1"])` uses one text per ACT step, whatever the episode.
     """

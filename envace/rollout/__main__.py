@@ -1,7 +1,7 @@
 """`python -m envace.rollout`: play one episode and print it step by step.
 
-Flows in: a task id, a policy and params.yaml. Flows out: the transcript with verdicts and reward on stdout, or
-the whole episode as JSON.
+Flows in: a task id, a policy and params.yaml. Flows out: the transcript with verdicts and reward on stdout,
+or the whole episode as JSON.
 Invariant: no orchestrator and no trainer is imported; with the scripted expert no torch either.
 """
 
@@ -41,7 +41,8 @@ examples:
   python -m envace.rollout --list
   python -m envace.rollout --task desk-held-3 --policy expert
   python -m envace.rollout --task desk-held-3 --policy models/start --source environment
-  python -m envace.rollout --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B --max-tokens 2048
+  python -m envace.rollout --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B \
+--max-tokens 2048
 
 Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
@@ -157,7 +158,8 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
 
 
 def find_task(task_id: str, data: Path, params: Params) -> Task:
-    """From the staged file, or the splits beside it; made on the fly while there is none. Raises DataError."""
+    """From the staged file, or the splits beside it; made on the fly while there is none. Raises
+    DataError."""
     if data.exists():
         files = [data, *sorted(f for f in data.parent.glob("*.parquet") if f != data)]
         found = next((t for f in files for t in _staged(f) if t.id == task_id), None)

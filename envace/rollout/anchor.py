@@ -1,18 +1,19 @@
 """Anchors: every so many calls of an episode a true source is asked as well.
 
-Flows in: a source that rehearses, a true one, and the switches `anchor_every`, `anchor_mode` and `anchor_weight`.
-Flows out: the answers ACT sees, and how far anchored rehearsals agree with the truth.
-Invariant: with `anchor_every: k` the calls number k, 2k, ... of an episode are anchored (numbered from 1 as ACT makes
-them, refused ones included; a refused call is not asked). Every true answer is in the ledger of real calls.
+Flows in: a source that rehearses, a true one, and the switches `anchor_every`, `anchor_mode` and
+`anchor_weight`. Flows out: the answers ACT sees, and how far anchored rehearsals agree with the truth.
+Invariant: with `anchor_every: k` the calls number k, 2k, ... of an episode are anchored (numbered from 1 as
+ACT makes them, refused ones included; a refused call is not asked). Every true answer is in the ledger of
+real calls.
 
 `substitute`  ACT sees the true response; nothing is rehearsed for that call.
 `bonus`       ACT sees the rehearsed response. Its generation keeps an agreement from 0 to 1 with the true one
               (`envace.chat.transcript.agreement`; 0 when it broke the contract), which earns its own row
               `anchor_weight` times as much (`envace.learn.rewards.credited_reward`).
 
-The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records; where those
-do not hold the call, it is rehearsed as any other and counted under `anchor/missed`. A world or a server knows the
-anchored calls only: it answers from the state in which those, in call order, have left it.
+The true source is the task's executable world, else the MCP server of `rollout.mcp`, else the task's records;
+where those do not hold the call, it is rehearsed as any other and counted under `anchor/missed`. A world or a
+server knows the anchored calls only: it answers from the state in which those, in call order, have left it.
 """
 
 from __future__ import annotations

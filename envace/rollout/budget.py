@@ -1,11 +1,12 @@
 """Budgets of one episode: how many tokens a generation may use, and when calls and steps run out.
 
-Flows in: prompt lengths and counts. Flows out: a token budget or None, and the stop reason of an exhausted cap.
-Invariant: prompt + budget never exceeds the context (`prompt_tokens` + `response_tokens`, or the policy's own where that
-is smaller), so no server ever has to reject a request for its length.
+Flows in: prompt lengths and counts. Flows out: a token budget or None, and the stop reason of an exhausted
+cap.
+Invariant: prompt + budget never exceeds the context (`prompt_tokens` + `response_tokens`, or the policy's own
+where that is smaller), so no server ever has to reject a request for its length.
 
-REHEARSE's prompts are cut to `prompt_tokens`, so a response of any allowed length fits. ACT's prompt is the episode so
-far and cannot be cut: `context_stop` says how far it may grow into the context.
+REHEARSE's prompts are cut to `prompt_tokens`, so a response of any allowed length fits. ACT's prompt is the
+episode so far and cannot be cut: `context_stop` says how far it may grow into the context.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def seeded(sampling: Sampling, max_tokens: int, seed: int, role: Role, step: int
 def exhausted(
     method: Method, params: RolloutParams, steps: int, micro_steps: int, at_turn_end: bool
 ) -> StopReason | None:
-    """Whether the cap on steps forbids another ACT generation. `steps` counts ACT's, `micro_steps` both roles'.
+    """Whether the cap on steps forbids another ACT generation. `steps` counts ACT's, `micro_steps` both
+    roles'.
 
     `turn_caps: turn_end` looks only between user turns, except for the micro-step limit.
     """

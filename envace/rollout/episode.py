@@ -2,12 +2,13 @@
 
 Flows in: a task, a policy, an observation source, a judge and the method's switches. Flows out: an `Episode`
 with every generation's exact ids, the transcript, verdicts, reward, stop reason and counters.
-Invariant: exactly one stop reason; whatever foreign code does, an Episode comes back. Only cancellation (and a
-bug in this package) leaves `run_episode` as an exception. A missing verdict is never a score unless the method says so
-(`unscored: zero`), and then the episode still names what it lacks; the time a judge takes is not the episode's.
+Invariant: exactly one stop reason; whatever foreign code does, an Episode comes back. Only cancellation (and
+a bug in this package) leaves `run_episode` as an exception. A missing verdict is never a score unless the
+method says so (`unscored: zero`), and then the episode still names what it lacks; the time a judge takes is
+not the episode's.
 
-Order of a step: budgets, ACT generation, grammar, validation, answers in call order, error budget. A turn ends
-with a reply (an empty one too: the user got nothing, and is told nothing) and is then judged.
+Order of a step: budgets, ACT generation, grammar, validation, answers in call order, error budget. A turn
+ends with a reply (an empty one too: the user got nothing, and is told nothing) and is then judged.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ async def run_episode(
     memory: Memory | None = None,
     watch: Watch | None = None,
 ) -> Episode:
-    """Play one task. Each generation gets a seed of its own, derived from `seed`; a memory reaches ACT's system
-    block only, never the transcript a judge reads. The deadline does not run while a judge works. The source is
-    closed with the episode.
+    """Play one task. Each generation gets a seed of its own, derived from `seed`; a memory reaches ACT's
+    system block only, never the transcript a judge reads. The deadline does not run while a judge works. The
+    source is closed with the episode.
     """
     state = EpisodeState(
         task=task,
@@ -151,7 +152,8 @@ async def _turns(state: EpisodeState) -> None:
         state.say(Message(role="user", content=text, turn=state.turn))
 
 
-# --- a step ---------------------------------------------------------------------------------------------------
+# --- a step
+# ---------------------------------------------------------------------------------------------------
 
 
 async def _step(state: EpisodeState) -> bool:
@@ -219,13 +221,14 @@ def _read(state: EpisodeState, completion: Completion) -> tuple[ParsedReply, Fai
     return reply, failure
 
 
-# --- the end of a turn ----------------------------------------------------------------------------------------
+# --- the end of a turn
+# ----------------------------------------------------------------------------------------
 
 
 async def _judge_turn(state: EpisodeState) -> bool:
-    """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED) for an item nobody
-    could judge; under `unscored: zero` the turn has then been worth its other items, and one failed question is enough,
-    though the item held for another step."""
+    """Judge the current turn. True when a required item was not met. Raises Halt(JUDGE_FAILED) for an item
+    nobody could judge; under `unscored: zero` the turn has then been worth its other items, and one failed
+    question is enough, though the item held for another step."""
     state.turn_open = False
     items = state.task.checklist[state.turn] if state.turn < len(state.task.checklist) else ()
     if not items:
@@ -247,7 +250,8 @@ async def _judge_turn(state: EpisodeState) -> bool:
 
 
 async def _verdicts(state: EpisodeState) -> list[Verdict]:
-    """Ask the judge. The deadline bounds the episode's own work and stands still; a judge has one of its own."""
+    """Ask the judge. The deadline bounds the episode's own work and stands still; a judge has one of its
+    own."""
     now, clock = asyncio.get_running_loop().time, state.clock
     ends = clock.when() if clock is not None else None
     left = 0.0 if ends is None else ends - now()
@@ -276,8 +280,8 @@ async def _judge_unfinished(state: EpisodeState, stopped: Halt) -> None:
 
 
 def _score(state: EpisodeState, halt: Halt) -> tuple[float | None, str | None]:
-    """(reward, why it is unscored). An unscored episode has no reward, or under `unscored: zero` that of what was
-    judged: the open turn counts 0 and a failed item was a no."""
+    """(reward, why it is unscored). An unscored episode has no reward, or under `unscored: zero` that of what
+    was judged: the open turn counts 0 and a failed item was a no."""
     reason = state.unscored
     if halt.stop in FAILED:
         reason = f"{halt.stop.value}: {halt.detail}" if halt.detail else halt.stop.value

@@ -20,8 +20,8 @@ def select_records(
     """The records a few-shot mode lets REHEARSE see for a call of user turn `turn`.
 
     gold: all, later turns too. up_to_turn: this and earlier turns. leave_one_out: the same without those that
-    match the call. past_only: earlier turns only. other_sample: all of another task (`others`, see `donor`), so that
-    form can be learned from examples and facts cannot. none.
+    match the call. past_only: earlier turns only. other_sample: all of another task (`others`, see `donor`),
+    so that form can be learned from examples and facts cannot. none.
     """
     whole = {"gold": records, "other_sample": others, "none": ()}
     if mode in whole:
@@ -40,7 +40,8 @@ def nearness(record: Record, call: ToolCall) -> int:
 
 
 def donor(task: Task, tasks: Sequence[Task]) -> tuple[Record, ...]:
-    """The records of the other task that have the most tools in common with this one; none where none is shared.
+    """The records of the other task that have the most tools in common with this one; none where none is
+    shared.
 
     Of equals a hash of both ids decides, so every task has its own and each run the same.
     """

@@ -1,9 +1,9 @@
 """What an episode asks of its plug-ins, and the one boundary at which their failures become stop reasons.
 
-Flows in: whatever a policy, an observation source or a judge gives or raises. Flows out: checked completions, or
-`Halt` with a stop reason and a sentence; the episode turns it into its last field.
-Invariant: cancellation and exits pass untouched, and the first reason given is the one that is kept. A `CallContext`
-holds nothing of the true world; what a source learns there goes into its answer alone.
+Flows in: whatever a policy, an observation source or a judge gives or raises. Flows out: checked completions,
+or `Halt` with a stop reason and a sentence; the episode turns it into its last field.
+Invariant: cancellation and exits pass untouched, and the first reason given is the one that is kept. A
+`CallContext` holds nothing of the true world; what a source learns there goes into its answer alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class CallContext:
 class ObservationSource(Protocol):
     """`parallel`: whether the calls of one ACT message may be answered at the same time.
 
-    Made for one episode. May also have `async aclose()`, called when the episode ends, and `counters`, which are
-    added to the episode's then.
+    Made for one episode. May also have `async aclose()`, called when the episode ends, and `counters`, which
+    are added to the episode's then.
     """
 
     name: Source
@@ -80,8 +80,8 @@ class Halt(Exception):
 def halting(stop: StopReason) -> Iterator[None]:
     """Turn any exception of foreign code into `Halt(stop)`: the documented boundary of the rollout.
 
-    Policies, worlds and judges are plug-ins; one that breaks costs its episode, not the run. CancelledError is
-    no `Exception` and passes.
+    Policies, worlds and judges are plug-ins; one that breaks costs its episode, not the run. CancelledError
+    is no `Exception` and passes.
     """
     try:
         yield
@@ -94,7 +94,8 @@ def halting(stop: StopReason) -> Iterator[None]:
 async def ask(
     policy: Policy, request: GenerationRequest, stop: StopReason = StopReason.POLICY_FAILED
 ) -> Completion:
-    """One generation, and how long it took. Raises Halt(stop) when the policy raises or returns nothing usable."""
+    """One generation, and how long it took. Raises Halt(stop) when the policy raises or returns nothing
+    usable."""
     began = time.monotonic()
     with halting(stop):
         completion = await policy.generate(request)

@@ -1,9 +1,10 @@
 """One connection to an MCP server, by the official SDK (the extra `mcp`), in a task of its own.
 
-Flows in: `rollout.mcp` and calls, one after another. Flows out: what the server answered, or EnvironmentUnready with
-the server's name and the cause.
-Invariant: a connection that breaks never cancels the episode that uses it (the SDK's task groups live and die in the
-connection's own task); a call is sent at most once, since it may have had its effect; nothing outlives `aclose`.
+Flows in: `rollout.mcp` and calls, one after another. Flows out: what the server answered, or
+EnvironmentUnready with the server's name and the cause.
+Invariant: a connection that breaks never cancels the episode that uses it (the SDK's task groups live and die
+in the connection's own task); a call is sent at most once, since it may have had its effect; nothing outlives
+`aclose`.
 """
 
 from __future__ import annotations
@@ -177,7 +178,8 @@ async def _sse(stack: AsyncExitStack, params: McpParams) -> Transport:
 
 
 async def _stdio(stack: AsyncExitStack, params: McpParams) -> StdioServerParameters:
-    """No shell reads the command; beside the key its environment holds what the SDK passes on (PATH, HOME, ...)."""
+    """No shell reads the command; beside the key its environment holds what the SDK passes on (PATH, HOME,
+    ...)."""
     command, *args = shlex.split(params.url)
     server: StdioServerParameters = sdk().StdioServerParameters(command=command, args=args, env=_key(params))
     return server

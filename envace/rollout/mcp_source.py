@@ -1,10 +1,10 @@
 """Any MCP server as the environment: it answers the calls of ACT.
 
 Flows in: one call, and `rollout.mcp`. Flows out: the server's response as an Observation.
-Invariant: one connection for each episode, opened at its first call and closed with it, so a server that keeps state
-by connection (every stdio server does) begins anew. A response is text that somebody else wrote: it becomes JSON of at
-most `max_chars` characters, escaped in prompts as every result is. What the server refuses is an error that ACT sees;
-a server without an answer ends the episode as SOURCE_FAILED.
+Invariant: one connection for each episode, opened at its first call and closed with it, so a server that
+keeps state by connection (every stdio server does) begins anew. A response is text that somebody else wrote:
+it becomes JSON of at most `max_chars` characters, escaped in prompts as every result is. What the server
+refuses is an error that ACT sees; a server without an answer ends the episode as SOURCE_FAILED.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class McpSource:
             names = {tool.get("function", tool)["name"] for tool in self.task.tools}
             if lacking := sorted(names - session.tools):
                 raise DataError(
-                    f"{session.where} offers no tool {lacking[0]}, which task {self.task.id} has; tools it offers: "
+                    f"{session.where} offers no tool {lacking[0]}, which task {self.task.id} has; "
+                    "tools it offers: "
                     f"{clip(', '.join(sorted(session.tools)) or 'none')}"
                 )
         return self._session

@@ -1,8 +1,9 @@
 """Many episodes at once: bounded concurrency, a deadline, and books that balance.
 
-Flows in: jobs, each with the id its episode was given at dispatch. Flows out: one episode a job, in job order.
-Invariant: ids dispatched = ids finished + truncated + failed + cancelled, as sets. A job that never ran, or was
-cut off, comes back as a CANCELLED episode. A pool of which only dead groups come back stops by itself.
+Flows in: jobs, each with the id its episode was given at dispatch. Flows out: one episode a job, in job
+order.
+Invariant: ids dispatched = ids finished + truncated + failed + cancelled, as sets. A job that never ran, or
+was cut off, comes back as a CANCELLED episode. A pool of which only dead groups come back stops by itself.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def outcome(stop: StopReason) -> str:
 
 
 def account(episodes: Iterable[Episode]) -> dict[str, int]:
-    """Counts for metrics: outcomes, `stop/<reason>`, `failure/<reason>`, unscored, and the episodes' own sums."""
+    """Counts for metrics: outcomes, `stop/<reason>`, `failure/<reason>`, unscored, and the episodes' own
+    sums."""
     total: Counter[str] = Counter({name: 0 for name in ("episodes", *OUTCOMES, "unscored", *COUNTED)})
     for episode in episodes:
         total["episodes"] += 1

@@ -1,14 +1,16 @@
 """Prompt sets: directories of text files, versioned by hash.
 
-Flows in: the files of a set and what one call is about. Flows out: the system block ACT gets on top of the task,
-and the REHEARSE prompt as two messages: fixed rules, then sections with what is known.
-Invariant: stable parts come first; text that a model, a tool or a data set wrote stands inside sections as JSON
-with every `<` escaped, so it can neither close a section nor forge a tag; cutting never touches the rules.
+Flows in: the files of a set and what one call is about. Flows out: the system block ACT gets on top of the
+task, and the REHEARSE prompt as two messages: fixed rules, then sections with what is known.
+Invariant: stable parts come first; text that a model, a tool or a data set wrote stands inside sections as
+JSON with every `<` escaped, so it can neither close a section nor forge a tag; cutting never touches the
+rules.
 
 Files of a set: settings.txt, rehearse_rules.txt, rehearse_check.txt (added when calls are validated by
 rehearsal), section_{tools,records,history,reply,call}.txt (a missing one leaves the section out), memory.txt,
-act.txt (optional). `$body` stands for what is filled in, once in each section and in the memory; a `$` that is meant
-is written `$$` there. A set that breaks this is refused when it is loaded, not in the middle of an episode.
+act.txt (optional). `$body` stands for what is filled in, once in each section and in the memory; a `$` that
+is meant is written `$$` there. A set that breaks this is refused when it is loaded, not in the middle of an
+episode.
 """
 
 from __future__ import annotations

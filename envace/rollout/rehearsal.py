@@ -1,8 +1,9 @@
 """A model in the REHEARSE role: it plays the world from the prompt set's text.
 
-Flows in: one call with the conversation before it. Flows out: the response it wrote, and the generation behind it.
-Invariant: a response that breaks the rehearsal contract becomes an error observation with a named failure; the rules
-of the prompt are never cut.
+Flows in: one call with the conversation before it. Flows out: the response it wrote, and the generation
+behind it.
+Invariant: a response that breaks the rehearsal contract becomes an error observation with a named failure;
+the rules of the prompt are never cut.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ Fitted = tuple[tuple[Message, ...], tuple[int, ...], int]  # chat, ids, token bu
 class RehearsalSource:
     """A model in the REHEARSE role: the policy itself, or another one under the name `Source.SIMULATOR`.
 
-    A simulator's generations are not the policy's words, so they are not returned: they must never be trained on.
+    A simulator's generations are not the policy's words, so they are not returned: they must never be trained
+    on.
     """
 
     parallel = True
@@ -87,8 +89,8 @@ class RehearsalSource:
         return room(n, wanted, self.params, getattr(self.policy, "context", None))
 
     def _cut_left(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
-        """The last `prompt_tokens` tokens, whatever they are: the rules go first. A server that is asked by chat, not
-        by ids, is shown the whole."""
+        """The last `prompt_tokens` tokens, whatever they are: the rules go first. A server that is asked by
+        chat, not by ids, is shown the whole."""
         messages = tuple(prompt.messages())
         whole = tuple(self.renderer.render(messages))
         ids = whole[-self.params.prompt_tokens :]

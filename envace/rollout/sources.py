@@ -2,12 +2,12 @@
 
 Flows in: `CallContext`, one call with the conversation before it. Flows out: an `Observation`, and the
 `Generation` behind it when the policy wrote it.
-Invariant: the source of an episode is the one `method.source` names; a world is asked one call at a time, in call
-order.
+Invariant: the source of an episode is the one `method.source` names; a world is asked one call at a time, in
+call order.
 
-A *model* plays the world (`rehearsal.py`: the policy itself, or a simulator behind an endpoint), *recorded* results
-answer, or a true *environment* does (an executable world, an MCP server). `anchor.py` combines a model with a true
-source.
+A *model* plays the world (`rehearsal.py`: the policy itself, or a simulator behind an endpoint), *recorded*
+results answer, or a true *environment* does (an executable world, an MCP server). `anchor.py` combines a
+model with a true source.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class AnyWorld(Protocol):
 
 
 class EnvironmentSource:
-    """An executable world, one per episode. `world.call(ToolCall)` returns an Observation, or awaits to one."""
+    """An executable world, one per episode. `world.call(ToolCall)` returns an Observation, or awaits to
+    one."""
 
     name = Source.ENVIRONMENT
     parallel = False
@@ -100,7 +101,8 @@ def make_source(
 
 
 def _truth(task: Task, params: RolloutParams) -> ObservationSource:
-    """Whom anchors ask: the task's executable world, else the MCP server where one is named, else the task's records."""
+    """Whom anchors ask: the task's executable world, else the MCP server where one is named, else the task's
+    records."""
     if task.world:
         return EnvironmentSource(make_world(task))
     return _mcp_server(task, params) if params.mcp.url else RecordedSource(task)

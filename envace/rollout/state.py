@@ -1,10 +1,10 @@
 """What one episode has come to so far: its books, and the stream of tokens ACT has been shown.
 
-Flows in: messages, generations, observations and verdicts as they happen. Flows out: ACT's next prompt, and what the
-finished `Episode` is made of.
-Invariant: everything is entered once and in order. ACT's prompts come from the token log (`envace/chat/tokens.py`),
-so what the policy sampled stands in later prompts as it was sampled; each prompt the log wrote anew is counted under
-`restart/<reason>`.
+Flows in: messages, generations, observations and verdicts as they happen. Flows out: ACT's next prompt, and
+what the finished `Episode` is made of.
+Invariant: everything is entered once and in order. ACT's prompts come from the token log
+(`envace/chat/tokens.py`), so what the policy sampled stands in later prompts as it was sampled; each prompt
+the log wrote anew is counted under `restart/<reason>`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class EpisodeState:
         self.counters[f"prompt_{role}"] += len(generation.prompt_ids)
 
     def blame(self, failure: FailureReason) -> None:
-        """The newest ACT generation failed. Its first failure stands: what comes of it later is no new one."""
+        """The newest ACT generation failed. Its first failure stands: what comes of it later is no new
+        one."""
         at = max(i for i, g in enumerate(self.generations) if g.role is Role.ACT)
         if self.generations[at].failure is None:
             self.generations[at] = replace(self.generations[at], failure=failure)

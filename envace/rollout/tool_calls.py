@@ -1,9 +1,10 @@
 """Calls and their answers: validation, the observation source, the error budget.
 
 Flows in: the calls of one ACT message. Flows out: one observation a call in the transcript, in call order.
-Invariant: a call that breaks its schema reaches no source (`validation: deterministic`); whatever a source raises
-ends the episode as SOURCE_FAILED. The generation that failed carries the blame: ACT's for a call that is refused
-before anyone is asked, REHEARSE's for a response that breaks the contract, nobody's for a call the world refuses.
+Invariant: a call that breaks its schema reaches no source (`validation: deterministic`); whatever a source
+raises ends the episode as SOURCE_FAILED. The generation that failed carries the blame: ACT's for a call that
+is refused before anyone is asked, REHEARSE's for a response that breaks the contract, nobody's for a call the
+world refuses.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ async def _answer(state: EpisodeState, ctx: CallContext) -> Answered:
 
 
 def _invalid(state: EpisodeState, call: ToolCall) -> Refusal:
-    """Why a call is refused before anyone is asked. Only a model can be asked about arguments without names."""
+    """Why a call is refused before anyone is asked. Only a model can be asked about arguments without
+    names."""
     if state.method.validation == "deterministic":
         return validate_call(call, state.task.tools)
     if not isinstance(call.arguments, dict) and state.source.name not in MODELS:

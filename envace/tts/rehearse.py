@@ -1,9 +1,10 @@
 """Private rehearsal: N imagined tries of a task, self-evaluated and condensed, before the committed run.
 
-Flows in: a task, a policy, a renderer, a budget. Flows out: the attempts and the memory for the committed run.
-Invariant: nothing here can reach a true source. No executor, world or judge is passed in; each try is answered
-by the policy's own REHEARSE role without examples, and sees the task without records, checklist, world and
-later user turns. Zero tries give an empty memory, which adds no message to the committed run.
+Flows in: a task, a policy, a renderer, a budget. Flows out: the attempts and the memory for the committed
+run.
+Invariant: nothing here can reach a true source. No executor, world or judge is passed in; each try is
+answered by the policy's own REHEARSE role without examples, and sees the task without records, checklist,
+world and later user turns. Zero tries give an empty memory, which adds no message to the committed run.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class Rehearsal:
     async def _ask(
         self, messages: tuple[Message, ...], parse: Callable[[str], T], cap: int, episode_id: str
     ) -> tuple[T | None, int]:
-        """One JSON answer, one more chance when it is malformed. Returns the value, if usable, and tokens spent."""
+        """One JSON answer, one more chance when it is malformed. Returns the value, if usable, and tokens
+        spent."""
         tokens = 0
         for chance in range(2):
             ids = tuple(self.renderer.render(messages))

@@ -1,8 +1,9 @@
 """The scripted expert of the embedded worlds, as a policy.
 
-Flows in: generation requests on tasks whose world is of a kind in `NEXT_STEP`. Flows out: what a perfect agent writes.
-Invariant: as ACT it decides on the observations shown and never reads the hidden world; only its REHEARSE side does,
-which answers as the true world would.
+Flows in: generation requests on tasks whose world is of a kind in `NEXT_STEP`. Flows out: what a perfect
+agent writes.
+Invariant: as ACT it decides on the observations shown and never reads the hidden world; only its REHEARSE
+side does, which answers as the true world would.
 """
 
 from __future__ import annotations

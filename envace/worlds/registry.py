@@ -1,14 +1,15 @@
 """Kinds of executable world, by name: the project's own and the user's.
 
-Flows in: a task with `world = {"kind": "<name>", ...}`, or `rollout.worlds` of params.yaml. Flows out: the class of
-a kind, or one episode's world.
+Flows in: a task with `world = {"kind": "<name>", ...}`, or `rollout.worlds` of params.yaml. Flows out: the
+class of a kind, or one episode's world.
 Invariant: a name stands for one class in a process; the project's own kinds cannot be replaced, and none is
 imported before it is used.
 
-A kind is a class with `from_task(task)`, `call(ToolCall) -> Observation` (never raises, whatever the arguments; a
-refusal is `{"error": "<why>"}` with error=True) and `state()`, plain JSON. Two more are optional: `from_records(
-records)`, the initial world as the task's records show it, lets a checklist hold rehearsed responses to the world's
-rules; `MALFORMED: tuple[str, ...]` names refusals that a validator in front may word otherwise.
+A kind is a class with `from_task(task)`, `call(ToolCall) -> Observation` (never raises, whatever the
+arguments; a refusal is `{"error": "<why>"}` with error=True) and `state()`, plain JSON. Two more are
+optional: `from_records( records)`, the initial world as the task's records show it, lets a checklist hold
+rehearsed responses to the world's rules; `MALFORMED: tuple[str, ...]` names refusals that a validator in
+front may word otherwise.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def kinds() -> list[str]:
 
 
 def register(name: str, cls: type[WorldKind]) -> None:
-    """Make `cls` the world of kind `name`, as `rollout.worlds` does. Raises DataError when it cannot be one."""
+    """Make `cls` the world of kind `name`, as `rollout.worlds` does. Raises DataError when it cannot be
+    one."""
     if name in OWN:
         raise DataError(f"the world kind {name!r} comes with the project; choose another name")
     named = getattr(cls, "__name__", repr(cls))
@@ -104,7 +106,8 @@ def world_class(name: str) -> type[WorldKind]:
         return _users[name]
     if name not in OWN:
         raise DataError(
-            f"no world of kind {name!r}; known: {', '.join(kinds())}; rollout.worlds of params.yaml adds your own"
+            f"no world of kind {name!r}; known: {', '.join(kinds())}; "
+            "rollout.worlds of params.yaml adds your own"
         )
     kind: type[WorldKind] = pkgutil.resolve_name(OWN[name])
     return kind
@@ -136,7 +139,8 @@ def kind_of(task: Task) -> str | None:
 
 
 def load(named: Mapping[str, str]) -> None:
-    """Register every kind of `rollout.worlds`, `{"shop": "my_shop:Shop"}`. Raises ParamsError naming the key."""
+    """Register every kind of `rollout.worlds`, `{"shop": "my_shop:Shop"}`. Raises ParamsError naming the
+    key."""
     for name, target in named.items():
         module, _, attribute = target.partition(":")
         key = f"rollout.worlds.{name} is {target!r}"
@@ -144,8 +148,8 @@ def load(named: Mapping[str, str]) -> None:
             cls = getattr(importlib.import_module(module), attribute)
         except ImportError as e:
             raise ParamsError(
-                f"{key}: module {module} cannot be imported ({e}); it is looked for in the current folder and "
-                "where Python finds modules"
+                f"{key}: module {module} cannot be imported ({e}); it is looked for in the current folder "
+                "and where Python finds modules"
             ) from e
         except AttributeError as e:
             raise ParamsError(f"{key}: module {module} has no class {attribute} ({e})") from e
@@ -160,7 +164,8 @@ def same_state(a: World, b: World) -> bool:
     return json.dumps(a.state(), sort_keys=True) == json.dumps(b.state(), sort_keys=True)
 
 
-# --- a dialogue in a world ------------------------------------------------------------------------------------
+# --- a dialogue in a world
+# ------------------------------------------------------------------------------------
 
 Seen = list[tuple[ToolCall, JSON]]  # this turn's calls with what was shown for them, in order
 Step = Callable[

@@ -13,7 +13,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/tool-calls.md"
 
 
 def load(name):
-    """The cases of a table, each `written` a text; pieces {"repeat": text, "times": n} keep the file small."""
+    """The cases of a table, each `written` a text; pieces {"repeat": text, "times": n} keep the file
+    small."""
     return json.loads((Path(__file__).parent / f"cases_{name}.json").read_text(encoding="utf-8"))
 
 
@@ -27,7 +28,8 @@ def same(found, expected):
     return json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-# --- the published code's grammars, restated from their description -------------------------------------------
+# --- the published code's grammars, restated from their description
+# -------------------------------------------
 
 
 def authors_calls(text):
@@ -71,7 +73,8 @@ def authors_result(text):
     return {"value": value} if good else {"code": "INVALID_EXECUTION_RESULT_TYPE"}
 
 
-# --- the page ---------------------------------------------------------------------------------------------------
+# --- the page
+# ---------------------------------------------------------------------------------------------------
 
 
 def code(text):

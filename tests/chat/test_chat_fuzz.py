@@ -92,7 +92,8 @@ STEPS = st.lists(st.sampled_from(["<think>", "</think>", "call", "word"]), max_s
 @example(["<think>", "call", "</think>", "call", "</think>", "call"])
 @more
 def test_what_is_executed_was_written_outside_thoughts(steps):
-    """The oracle walks the steps: a thought runs to the next closing tag, a stray one makes all before it thinking."""
+    """The oracle walks the steps: a thought runs to the next closing tag, a stray one makes all before it
+    thinking."""
     text, outside, thinking = "", [], False
     for n, step in enumerate(steps):
         text += f'<tool_call>{{"name": "c{n}", "arguments": {{}}}}</tool_call>' if step == "call" else step
@@ -130,7 +131,8 @@ def test_nothing_joins_across_a_thought(text):
         at = text.index(part, at) + len(part)
 
 
-# --- time, counted: no clock ------------------------------------------------------------------------------------
+# --- time, counted: no clock
+# ------------------------------------------------------------------------------------
 
 
 def slow_body_end(text, at):

@@ -1,4 +1,5 @@
-"""ACT's stream in whole episodes: what was sampled stays, and rows merge exactly where the token log went on."""
+"""ACT's stream in whole episodes: what was sampled stays, and rows merge exactly where the token log went
+on."""
 
 import asyncio
 
@@ -53,7 +54,8 @@ def played(r, script, method=None):
 
 
 def completion(r, pieces, end=None, hidden=False) -> Completion:
-    """Sampled piece by piece, so that no token spans two pieces; `end`: an end token, or none when cut off."""
+    """Sampled piece by piece, so that no token spans two pieces; `end`: an end token, or none when cut
+    off."""
     ids = () if hidden else (*(i for p in pieces for i in r.encode(p)), *([] if end is None else [end]))
     text = "".join(pieces) if hidden else r.decode(ids)
     finish = FinishReason.LENGTH if end is None else FinishReason.STOP

@@ -1,4 +1,5 @@
-"""Thoughts of earlier turns: kept, or dropped where the template drops them; in training and evaluation alike."""
+"""Thoughts of earlier turns: kept, or dropped where the template drops them; in training and evaluation
+alike."""
 
 import asyncio
 

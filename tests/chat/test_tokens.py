@@ -193,7 +193,8 @@ def test_an_empty_thought_is_not_in_history():
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen3"])
 def test_hidden_ids_are_shown_and_not_sampled_and_the_chat_goes_on(kind):
-    """tiny: the whole render continues what was shown. Qwen3 without thinking drops what the prompt ended with."""
+    """tiny: the whole render continues what was shown. Qwen3 without thinking drops what the prompt ended
+    with."""
     r = renderer(kind)
     log = TokenLog(r, OPEN, TOOLS)
     log.add_sampled((), said=said("so"))

@@ -42,7 +42,8 @@ def written(renderer, message: Message, end: bool = True) -> list[int]:
 
 
 class Watched(TokenLog):
-    """Remembers what was sampled behind each prompt that was written anew, and why it was: `[(None, [ids, ids])]`."""
+    """Remembers what was sampled behind each prompt that was written anew, and why it was: `[(None, [ids,
+    ids])]`."""
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
@@ -62,7 +63,8 @@ class Watched(TokenLog):
 
 
 def play(renderer, chat, tools=TOOLS, check=None) -> Watched:
-    """Take a chat through a log, one answer or user message at a time; `check(log, chat so far)` at each prompt."""
+    """Take a chat through a log, one answer or user message at a time; `check(log, chat so far)` at each
+    prompt."""
     first = next(n for n, m in enumerate(chat) if m.role == "assistant")
     log, n = Watched(renderer, chat[:first], tools), first
     while n < len(chat):

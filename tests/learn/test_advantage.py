@@ -17,7 +17,8 @@ def adv(rewards, groups, roles, episodes, **switches):
     return role_advantages(rewards, groups, roles, episodes, **switches)
 
 
-# --- the specification's vectors ------------------------------------------------------------------------------
+# --- the specification's vectors
+# ------------------------------------------------------------------------------
 
 VECTOR = ([1.0, 1.0, 0.0, 1.0], ["x"] * 4, [ACT, ACT, ACT, REHEARSE], ["a", "a", "b", "a"])
 
@@ -50,7 +51,8 @@ def test_a_long_success_keeps_its_credit_under_the_trajectory_baseline():
     assert adv(*args, baseline="trajectory")[0][0] == pytest.approx(0.75)
 
 
-# --- degenerate groups ----------------------------------------------------------------------------------------
+# --- degenerate groups
+# ----------------------------------------------------------------------------------------
 
 
 def test_bug_18_a_group_of_one_gets_zero_by_default_and_its_reward_when_raw():
@@ -91,11 +93,13 @@ def test_roles_of_one_prompt_have_baselines_of_their_own():
     assert found.roles[REHEARSE].constant == 1 and found.roles[ACT].constant == 0
 
 
-# --- rows outside every baseline ------------------------------------------------------------------------------
+# --- rows outside every baseline
+# ------------------------------------------------------------------------------
 
 
 def test_bug_14_an_unscored_row_is_outside_the_baseline_with_advantage_zero():
-    """Public bug 14: a completion without a score counted as 0, and gained by its siblings' negative rewards."""
+    """Public bug 14: a completion without a score counted as 0, and gained by its siblings' negative
+    rewards."""
     a, found = adv([-0.8, -0.2, -0.5, None], ["x"] * 4, [ACT] * 4, list("abcd"))
     np.testing.assert_allclose(a, [-0.3, 0.3, 0.0, 0.0], atol=1e-12)
     assert a[3] == 0.0 and found.unscored == 1 and found.live == 3
@@ -115,7 +119,8 @@ def test_padding_rows_change_no_advantage():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_bug_15_a_reward_that_is_not_finite_stops_the_batch(bad):
-    """Public bug 15: one NaN reward made the whole batch NaN, and the run ended as if nothing had happened."""
+    """Public bug 15: one NaN reward made the whole batch NaN, and the run ended as if nothing had
+    happened."""
     with pytest.raises(ValueError, match="reward of row 1 is"):
         adv([0.1, bad], ["x", "x"], [ACT, ACT], ["a", "b"])
     with pytest.raises(ValueError, match="reward of row 1 is"):
@@ -154,7 +159,8 @@ def test_integer_ids_and_text_ids_agree_even_when_integers_are_sparse():
     np.testing.assert_array_equal(as_text, as_ints)
 
 
-# --- properties -----------------------------------------------------------------------------------------------
+# --- properties
+# -----------------------------------------------------------------------------------------------
 
 REWARD = st.one_of(st.none(), st.floats(-1, 1, allow_nan=False, width=32))
 # episodes: (group, reward, ACT rows, REHEARSE rows)

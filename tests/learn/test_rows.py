@@ -111,7 +111,8 @@ def test_log_probabilities_may_be_unknown_but_never_of_another_length():
         rows_of(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
 
 
-# --- credit ---------------------------------------------------------------------------------------------------
+# --- credit
+# ---------------------------------------------------------------------------------------------------
 
 
 def judged_turns(turns: tuple[int, ...], rewards: tuple[float, ...], reward: float | None, **changes: object):
@@ -161,7 +162,8 @@ def test_turns_of_reward_to_go_have_baselines_of_their_own():
     assert seen == pytest.approx(expected) and found.groups == 6 and found.lone == 0
 
 
-# --- metrics --------------------------------------------------------------------------------------------------
+# --- metrics
+# --------------------------------------------------------------------------------------------------
 
 
 def metrics():

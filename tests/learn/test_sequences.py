@@ -62,7 +62,8 @@ def test_no_generations_no_sequences():
     assert merged([]) == []
 
 
-# --- a batch --------------------------------------------------------------------------------------------------
+# --- a batch
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rows_come_back_with_where_they_lie_and_their_trained_tokens():
@@ -112,7 +113,8 @@ def test_a_batch_of_nothing_but_padding_moves_nothing():
     assert not token_advantages(rows, masks, Method())[0].any()
 
 
-# --- loss and gradient ----------------------------------------------------------------------------------------
+# --- loss and gradient
+# ----------------------------------------------------------------------------------------
 
 EPISODE = st.lists(
     st.tuples(

@@ -1,5 +1,6 @@
-"""Switches of learning on a group written down as it is, with what a rollout cannot easily give: an unscored episode, a
-lone rehearsal and an empty text at once. Each switch from params.yaml on: rollout/test_params_to_rows.py."""
+"""Switches of learning on a group written down as it is, with what a rollout cannot easily give: an unscored
+episode, a lone rehearsal and an empty text at once. Each switch from params.yaml on:
+rollout/test_params_to_rows.py."""
 
 import numpy as np
 import pytest
@@ -87,7 +88,8 @@ MEANS = {"act/": 1.0, "rehearse/": 0.5}  # these rows name no source
 
 
 def learned(method: Method):
-    """(advantage, weight of one token in the loss, trained tokens) of the group's rows, and its number of sequences."""
+    """(advantage, weight of one token in the loss, trained tokens) of the group's rows, and its number of
+    sequences."""
     rows, masks = batch([s for e in GROUP for s in sequences_of(e, method)])
     reward_R = trained_rewards(
         [r.reward for r in rows], [r.episode_id for r in rows], {e.id: e.reward for e in GROUP},

@@ -1,4 +1,5 @@
-"""Our advantages and weights against verl's own functions on random batches (importing verl takes seconds)."""
+"""Our advantages and weights against verl's own functions on random batches (importing verl takes
+seconds)."""
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def test_the_trajectory_baseline_is_stock_grpo_over_one_row_an_episode(core, see
     np.testing.assert_allclose(ours, stock_E[:, 0][episode_R[act]], atol=1e-6)
 
 
-# --- loss weights ---------------------------------------------------------------------------------------------
+# --- loss weights
+# ---------------------------------------------------------------------------------------------
 
 VERLS_OWN = {"generation": "seq-mean-token-mean", "token": "token-mean"}
 
@@ -109,8 +111,8 @@ def in_sequences(scripted, how, padding=0):
 
 
 def verl_loss(core, values, masks, mode: str, order=None, cut: int = 99):
-    """verl's clipped loss over micro-batches of `cut` streams, and the gradient at each token's log-probability,
-    sorted: merging moves tokens, but changes no gradient."""
+    """verl's clipped loss over micro-batches of `cut` streams, and the gradient at each token's
+    log-probability, sorted: merging moves tokens, but changes no gradient."""
     import torch
     from verl.workers.config import FSDPActorConfig
 

@@ -85,7 +85,8 @@ def test_bug_10_a_length_is_the_number_of_trained_tokens_and_not_the_span_they_l
         12.0,
         4.0,
     )
-    # the weight of a token is the advantage verl gets over the row's own, times the weight verl gives the token
+    # the weight of a token is the advantage verl gets over the row's own, times the weight verl gives the
+    # token
     for scheme, wanted in {
         "token": [1 / 12] * 3,  # 9 and 3 tokens
         "generation": [1 / 12, 1 / 15, 1 / 9],

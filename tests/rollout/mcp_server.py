@@ -1,4 +1,5 @@
-"""A small MCP server for tests: `mcp_server.py SITE_PACKAGES TRANSPORT [PORT]`. Its counter lives as long as it does."""
+"""A small MCP server for tests: `mcp_server.py SITE_PACKAGES TRANSPORT [PORT]`. Its counter lives as long as
+it does."""
 
 import os
 import sys

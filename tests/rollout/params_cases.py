@@ -1,12 +1,12 @@
 """One case for each value of each switch: what a group learns under it, counted by hand.
 
-`Case(value, advantages, ...)`: under the switch's value (and `also`, other switches) the group's rows have these
-advantages, `{episode: (ACT's, REHEARSE's)}`; `seen` looks at what was played and must find `expected`. `more` are
-arguments of `params_kit.learn`, or a function that makes them of the address of a chat server; `served(messages)` is
-what that server says.
+`Case(value, advantages, ...)`: under the switch's value (and `also`, other switches) the group's rows have
+these advantages, `{episode: (ACT's, REHEARSE's)}`; `seen` looks at what was played and must find `expected`.
+`more` are arguments of `params_kit.learn`, or a function that makes them of the address of a chat server;
+`served(messages)` is what that server says.
 
-The group of `params_kit`: A and B play four ACT generations and two rehearsals, C two replies. They earn 1, 5/8 and 1/2,
-so that ACT's mean is 17/24 over episodes, and REHEARSE's 13/16.
+The group of `params_kit`: A and B play four ACT generations and two rehearsals, C two replies. They earn 1,
+5/8 and 1/2, so that ACT's mean is 17/24 over episodes, and REHEARSE's 13/16.
 """
 
 import sys
@@ -71,7 +71,8 @@ def mcp(url):
     return {"rollout": {"mcp": {"transport": "stdio", "url": command, "timeout_s": 120.0}}}
 
 
-# --- who answers, who is trained, what is compared -----------------------------------------------------------------
+# --- who answers, who is trained, what is compared
+# -----------------------------------------------------------------
 
 AGREEING = group(
     A=replace(A, rehearse=lambda r: render_result({"done": True})), B=replace(B, rehearse=lambda r: render_result({"x": 1}))
@@ -149,7 +150,8 @@ LEARNING = {
 }  # fmt: skip
 
 
-# --- how much a row counts -----------------------------------------------------------------------------------------
+# --- how much a row counts
+# -----------------------------------------------------------------------------------------
 
 
 def of_weights(p):

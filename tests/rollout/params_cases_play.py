@@ -69,7 +69,8 @@ def judge_of(url):
 
 
 def says_bad(messages):
-    """Denies every item where it reads the word: in the step it is asked about, or in the turn's transcript."""
+    """Denies every item where it reads the word: in the step it is asked about, or in the turn's
+    transcript."""
     text = messages[-1]["content"]
     if "<now>" in text:
         return json.dumps({"answer": "zzbad" not in text.split("<now>")[1]})

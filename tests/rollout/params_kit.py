@@ -1,8 +1,10 @@
-"""From params.yaml to rows: a scripted group of three episodes, and what is learned from it under some switches.
+"""From params.yaml to rows: a scripted group of three episodes, and what is learned from it under some
+switches.
 
-Flows in: switches, sections of the parameters and who says what. Flows out: `Played`, the episodes, their rows with
-advantages, and the streams they are trained in.
-Invariant: what is called is what a training calls, in its order; only the words and the verdicts are scripted.
+Flows in: switches, sections of the parameters and who says what. Flows out: `Played`, the episodes, their
+rows with advantages, and the streams they are trained in.
+Invariant: what is called is what a training calls, in its order; only the words and the verdicts are
+scripted.
 """
 
 import asyncio

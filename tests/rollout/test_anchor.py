@@ -121,7 +121,8 @@ def test_substitute_shows_the_true_response_to_every_kth_call(world):
 
 
 def test_bonus_keeps_the_rehearsed_response_and_pays_its_row_alone(world):
-    """Call 2 agrees in full (1), call 4 in shape and one of two leaves (3/4); weight 0.2; everything else earns 1."""
+    """Call 2 agrees in full (1), call 4 in shape and one of two leaves (3/4); weight 0.2; everything else
+    earns 1."""
     method = arm(anchor_every=2, anchor_mode="bonus", anchor_weight=0.2)
     e = play(method, FIVE)
     assert {o.source for o in e.observations} == {Source.REHEARSAL}
@@ -141,7 +142,8 @@ GROUP = [call("get", "#1"), call("get", "#2"), "bye"]
 @pytest.mark.parametrize(
     ("baseline", "rehearse", "act"),
     [
-        # REHEARSE: a has 1 and 1.2, b 0, 0.15 and 0. Mean over rows 0.47, over episodes (1.1 + 0.05) / 2 = 0.575
+        # REHEARSE: a has 1 and 1.2, b 0, 0.15 and 0. Mean over rows 0.47, over episodes (1.1 + 0.05) / 2 =
+        # 0.575
         ("generation", [0.53, 0.73, -0.47, -0.32, -0.47], [4 / 7] * 3 + [-3 / 7] * 4),
         ("trajectory", [0.425, 0.625, -0.575, -0.425, -0.575], [0.5] * 3 + [-0.5] * 4),
         ("leave_one_out", [0.95, 1.15, -1.1, -0.95, -1.1], [1.0] * 3 + [-1.0] * 4),

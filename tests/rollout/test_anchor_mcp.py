@@ -26,7 +26,8 @@ ACTS = [call("get", f"#{k}") for k in (1, 2, 3, 4)] + ["it is new", "dropped"]
 
 @pytest.fixture
 def sessions(monkeypatch):
-    """Sessions of a server that counts the calls it has had; `#3` is refused and `#die` breaks the connection."""
+    """Sessions of a server that counts the calls it has had; `#3` is refused and `#die` breaks the
+    connection."""
     made = []
 
     class Session:

@@ -175,7 +175,8 @@ def test_micro_steps_bound_an_endless_turn():
 
 
 def test_the_last_micro_step_may_be_one_of_several_rehearsals():
-    """One ACT generation and two rehearsals a step: 66 steps make 198, and the 67th has room for one rehearsal."""
+    """One ACT generation and two rehearsals a step: 66 steps make 198, and the 67th has room for one
+    rehearsal."""
     two = two_roles(lambda r: call("get") + call("get", "#b"))
     e = play(two, method=Method(turn_caps="turn_end"), params=replace(PARAMS, prompt_tokens=10**6))
     assert (e.stop, e.counters["act"], e.counters["rehearse"]) == (StopReason.STEP_BUDGET, 67, 133)
@@ -197,8 +198,8 @@ def test_an_unfinished_turn_whose_judge_fails_keeps_its_stop_and_is_unscored():
 def test_bug_24_context_budget_shrinks_then_ends_with_a_truncation_reason():
     """Public bug 24: prompt + max_tokens over the context was rejected in mid-episode and killed the run.
 
-    The policy's own context is 100 tokens above the first prompt and the wish is 400: the first generation gets
-    100, and the step after it, whose prompt is longer, ends the episode instead of asking.
+    The policy's own context is 100 tokens above the first prompt and the wish is 400: the first generation
+    gets 100, and the step after it, whose prompt is longer, ends the episode instead of asking.
     """
     policy = two_roles([call("get"), "never asked"])
     policy.context = len(RENDERER.render(TASK.prefix, TASK.tools)) + 100

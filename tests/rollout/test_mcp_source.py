@@ -95,7 +95,8 @@ def test_how_responses_are_read(given, content, table):
 
 @pytest.mark.parametrize("letter", ["x", "é", "終"])
 def test_bug_8_a_long_response_keeps_its_first_characters_and_says_that_it_was_cut(letter, table):
-    """Public bug 8: a result of 200 characters, limit 32, was cut on the wrong side, and the limit's unit was a guess.
+    """Public bug 8: a result of 200 characters, limit 32, was cut on the wrong side, and the limit's unit was
+    a guess.
 
     `max_chars` counts characters, whatever they weigh in bytes or tokens; the head stays, the tail goes.
     """

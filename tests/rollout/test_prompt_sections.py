@@ -1,4 +1,5 @@
-"""Prompt sets at their edges: what is refused at loading, what is cut in which order and counted, whose records."""
+"""Prompt sets at their edges: what is refused at loading, what is cut in which order and counted, whose
+records."""
 
 import asyncio
 import shutil
@@ -48,7 +49,8 @@ def own(tmp_path, **files):
     return load_prompt_set(str(folder))
 
 
-# --- cuts ------------------------------------------------------------------------------------------------------
+# --- cuts
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prompt_set", [COMPACT, FULL], ids=["compact", "full"])
@@ -90,7 +92,8 @@ def test_a_section_that_lost_all_its_lines_leaves_no_empty_fence():
     assert "<history>" not in body and "<records>" in body
 
 
-# --- switches --------------------------------------------------------------------------------------------------
+# --- switches
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,8 @@ def test_stable_parts_come_first_so_that_calls_of_one_task_share_a_prefix():
     )
 
 
-# --- whose records ----------------------------------------------------------------------------------------------
+# --- whose records
+# ----------------------------------------------------------------------------------------------
 
 
 def test_another_samples_records_replace_the_tasks_own():
@@ -162,7 +166,8 @@ def test_the_donor_is_the_other_task_with_the_most_tools_in_common_and_always_th
     assert len(chosen) > 3  # not everybody has the same one
 
 
-# --- sets that cannot be used ------------------------------------------------------------------------------------
+# --- sets that cannot be used
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +209,8 @@ def test_settings_have_defaults_that_are_allowed():
     assert Settings().history == "full"
 
 
-# --- counts -----------------------------------------------------------------------------------------------------
+# --- counts
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_an_episode_counts_its_prompt_tokens_and_what_was_cut_off_them():

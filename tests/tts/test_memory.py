@@ -1,4 +1,5 @@
-"""What may be remembered: names and codes, never an imagined value; malformed JSON is refused; the cap holds."""
+"""What may be remembered: names and codes, never an imagined value; malformed JSON is refused; the cap
+holds."""
 
 import pytest
 

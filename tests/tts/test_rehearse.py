@@ -64,7 +64,8 @@ BUDGET = TTSParams(memory_tokens=400, feedback_tokens=200)
 
 
 class Script:
-    """Looks one order up, reads an imagined answer, replies; reviews and plans as told. Keeps its requests."""
+    """Looks one order up, reads an imagined answer, replies; reviews and plans as told. Keeps its
+    requests."""
 
     def __init__(self, reviews=(GOOD_REVIEW,), plans=(GOOD_PLAN,)):
         self.reviews, self.plans, self.seen = list(reviews), list(plans), []

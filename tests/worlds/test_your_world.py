@@ -44,7 +44,8 @@ def merged(base, more):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The project's folder after the page's steps: my_shop.py, params.yaml, and the rows it wrote and checked."""
+    """The project's folder after the page's steps: my_shop.py, params.yaml, and the rows it wrote and
+    checked."""
     here = tmp_path_factory.mktemp("shop")
     (here / "my_shop.py").write_text("\n".join(CODE))
     params = merged(yaml.safe_load((ROOT / "params.yaml").read_text()), yaml.safe_load(KEYS))

@@ -1,6 +1,7 @@
 """The checklist of a turn, from its goal: what a perfect answer does, as items with rules.
 
-Flows in: a goal (see `envace/worlds/desk/goals.py`). Flows out: the five items of the turn, weights summing to 1.
+Flows in: a goal (see `envace/worlds/desk/goals.py`). Flows out: the five items of the turn, weights summing
+to 1.
 Invariant: no rule reads the hidden database; each branch on it hangs on the response shown in the transcript,
 and no item holds for an agent that looked nothing up.
 """
@@ -26,16 +27,35 @@ def items(goal: Goal) -> tuple[Item, ...]:
         else "no change at all"
     )
     return (
-        _item(0, 0.2, "Was everything the user asks about looked up?",
-              "A look-up with the id the user gave, or the one its account shows, with its # in front.", CALLS, looked),
-        _item(1, 0.25, "Was exactly the right change made?", f"After the look-up: {asked}.", CALLS, acted,
-              required=changes),
-        _item(2, 0.25, "Does the reply tell the outcome?",
-              "What was found or done, with the values shown; sorry and why not, where it could not be done.",
-              REPLY, told, required=True),
+        _item(
+            0,
+            0.2,
+            "Was everything the user asks about looked up?",
+            "A look-up with the id the user gave, or the one its account shows, with its # in front.",
+            CALLS,
+            looked,
+        ),
+        _item(
+            1,
+            0.25,
+            "Was exactly the right change made?",
+            f"After the look-up: {asked}.",
+            CALLS,
+            acted,
+            required=changes,
+        ),
+        _item(
+            2,
+            0.25,
+            "Does the reply tell the outcome?",
+            "What was found or done, with the values shown; sorry and why not, where it could not be done.",
+            REPLY,
+            told,
+            required=True,
+        ),
         _grounding(3, 0.2, "records", "Each response to a call on record equals what the desk would answer."),
         _grounding(4, 0.1, "rules", "Each other response follows from the records by the desk's rules."),
-    )  # fmt: skip
+    )
 
 
 def said(object_id: str) -> Rule:
@@ -44,7 +64,8 @@ def said(object_id: str) -> Rule:
 
 
 def _objects(goal: Goal) -> tuple[Rule | None, list[tuple[str, str | None, Rule]]]:
-    """The look-up of the account in between, if any; then (kind, id if the user gave it, look-up) of each object."""
+    """The look-up of the account in between, if any; then (kind, id if the user gave it, look-up) of each
+    object."""
     if "via" not in goal:
         return None, [(kind, i, _lookup(kind, said(i))) for kind, i in targets(goal)]
     account, kind = _lookup("account", said(goal["via"])), kind_of(goal)
@@ -95,7 +116,8 @@ def _change_rules(goal: Goal) -> tuple[Rule, Rule, Rule]:
     )
     nothing = _writes()
     looked = _through(account, kind, nothing, {"kind": "called", **look})
-    return looked, _through(account, kind, nothing, acted), _through(account, kind, _says("sorry"), told)  # fmt: skip
+    allowed, outcome = (nothing, acted), (_says("sorry"), told)
+    return looked, _through(account, kind, *allowed), _through(account, kind, *outcome)
 
 
 def _argument(goal: Goal) -> Rule:
@@ -156,9 +178,15 @@ def _item(
     k: int, weight: float, question: str, passes: str, focus: str, rule: Rule, *, required: bool = False
 ) -> Item:
     return Item(
-        id=f"C{k}", question=question, pass_condition=passes, focus_on=focus, weight=weight,
-        required_for_next_turn=required, dependence=(), rule=rule,
-    )  # fmt: skip
+        id=f"C{k}",
+        question=question,
+        pass_condition=passes,
+        focus_on=focus,
+        weight=weight,
+        required_for_next_turn=required,
+        dependence=(),
+        rule=rule,
+    )
 
 
 def _grounding(k: int, weight: float, part: str, passes: str) -> Item:

@@ -1,7 +1,7 @@
 """The scripted expert: what a perfect agent does next, given the goal and what it has seen.
 
-Flows in: a turn's goal (`envace/worlds/desk/goals.py`) and the observations shown in that turn (true or rehearsed).
-Flows out: the next calls, or the reply to the user.
+Flows in: a turn's goal (`envace/worlds/desk/goals.py`) and the observations shown in that turn (true or
+rehearsed). Flows out: the next calls, or the reply to the user.
 Invariant: the expert decides on the observations shown and never reads the hidden database.
 """
 
@@ -81,7 +81,8 @@ def over_limit(goal: Goal, found: dict[str, JSON]) -> bool:
 
 
 def shown(seen: Seen, call: ToolCall) -> dict[str, JSON] | None:
-    """The first response shown for this very call, None when there is none; what is no object counts as {}."""
+    """The first response shown for this very call, None when there is none; what is no object counts as
+    {}."""
     for made, content in seen:
         if made == call:
             known = content if isinstance(content, dict) else {}

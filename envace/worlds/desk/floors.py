@@ -1,8 +1,8 @@
 """Agents that never read an observation: what success on the desk is worth without rehearsing or looking.
 
 Flows in: goals and the user's words. Flows out: calls and replies that depend on nothing shown.
-Invariant: an answer is a function of the goal alone; what it says about the hidden world is what is most often
-true of such goals in tasks of another split.
+Invariant: an answer is a function of the goal alone; what it says about the hidden world is what is most
+often true of such goals in tasks of another split.
 
 `BlindPolicy` is the best of them but for chance: it makes the look-ups a checklist asks for, ignores the
 answers, and for each goal (argument included) acts and replies as turns out right most often.
@@ -29,7 +29,8 @@ Guess = tuple[bool, str]  # make the change?, reply with {id} and {new} to fill 
 
 
 def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, RulePolicy]:
-    """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no observation."""
+    """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no
+    observation."""
     guesses = fit(generate(seed, "warm", FIT_TASKS))
     return {"always_refuse": AlwaysRefuse(tasks), "blind": BlindPolicy(tasks, guesses)}
 

@@ -4,7 +4,8 @@ A goal is plain data, stored with its task:
 {"do": "look", "of": [["order", "#kite"], ["booking", "#ruby"]]}      tell what they are
 {"do": "look", "via": "#wolf", "kind": "order"}                       the order of that account
 {"do": "cancel_order", "id": "#kite"}                                 a change; `do` is the tool that makes it
-{"do": "move_booking", "via": "#wolf", "day": "fri"}                  the booking of that account, with an argument
+{"do": "move_booking", "via": "#wolf", "day": "fri"}                  the booking of that account, with an
+argument
 
 Invariant: every outcome tells a value that only an observation holds, so that an agent which reads none can
 only guess.
@@ -38,7 +39,8 @@ LOOKS = {  # kind -> the fields a look-up is told with, and the words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change's argument, the field of the looked-up object its outcome is told with, and a limit on a field."""
+    """A change's argument, the field of the looked-up object its outcome is told with, and a limit on a
+    field."""
 
     tell: str
     done: str

@@ -1,10 +1,10 @@
 """Tasks of the desk, from a seed.
 
-Flows in: a seed, a split, a number. Flows out: `Task`s with one to three user turns, tools on offer, checklist,
-recorded calls, the hidden world and the expert's reference dialogue.
-Invariant: task k of a split depends on (seed, split, k) only; no task is in two splits. The split "unseen" holds
-every task in which a tool meets an outcome of `UNSEEN`, and no other split has one: each of its tools and each
-of its refusals occurs elsewhere, but never together.
+Flows in: a seed, a split, a number. Flows out: `Task`s with one to three user turns, tools on offer,
+checklist, recorded calls, the hidden world and the expert's reference dialogue.
+Invariant: task k of a split depends on (seed, split, k) only; no task is in two splits. The split "unseen"
+holds every task in which a tool meets an outcome of `UNSEEN`, and no other split has one: each of its tools
+and each of its refusals occurs elsewhere, but never together.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _drafts(seed: int, split: str) -> Iterator[dict[str, JSON]]:
             yield draft
 
 
-# --- a draft: the database, and per turn a goal and the user's words for it -----------------------------------
+# --- a draft: the database, and per turn a goal and the user's words for it
+# -----------------------------------
 
 
 def _draft(rng: random.Random) -> dict[str, JSON]:
@@ -201,7 +202,8 @@ def _offer(rng: random.Random, goals: list[Goal]) -> list[str]:
     return [n for n in SPECS if n in needed or n in extra]
 
 
-# --- a task from a draft --------------------------------------------------------------------------------------
+# --- a task from a draft
+# --------------------------------------------------------------------------------------
 
 
 def _task(task_id: str, draft: dict[str, JSON]) -> Task:
@@ -211,10 +213,17 @@ def _task(task_id: str, draft: dict[str, JSON]) -> Task:
         prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), DeskWorld(database)
     )
     return Task(
-        id=task_id, prefix=prefix, user_turns=tuple(asks[1:]), tools=tuple(SPECS[n].schema for n in draft["tools"]),
-        checklist=tuple(items(g) for g in goals), records=with_nearby(made, database), source="desk",
-        tags=_tags(goals, reference), world={"kind": "desk", **database, "goals": goals}, reference=reference,
-    )  # fmt: skip
+        id=task_id,
+        prefix=prefix,
+        user_turns=tuple(asks[1:]),
+        tools=tuple(SPECS[n].schema for n in draft["tools"]),
+        checklist=tuple(items(g) for g in goals),
+        records=with_nearby(made, database),
+        source="desk",
+        tags=_tags(goals, reference),
+        world={"kind": "desk", **database, "goals": goals},
+        reference=reference,
+    )
 
 
 def with_nearby(made: tuple[Record, ...], database: Database) -> tuple[Record, ...]:

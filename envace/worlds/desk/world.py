@@ -10,9 +10,9 @@ Database, one row a kind (money in whole euros):
  "accounts": {"#wolf": {"state": "open", "credit": 15, "order": "#kite", "booking": "#ruby"}},
  "bookings": {"#ruby": {"status": "held", "day": "mon", "seats": 2}}}
 
-Refusals: bad id; not found; an order, a booking or an account in the wrong state; total over the limit; credit
-left; no delivery there; closed on that day; too many seats; and, of calls that reach no rule, unknown tool and
-bad arguments.
+Refusals: bad id; not found; an order, a booking or an account in the wrong state; total over the limit;
+credit left; no delivery there; closed on that day; too many seats; and, of calls that reach no rule, unknown
+tool and bad arguments.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ NEW_STATE = {
     "confirm_booking": "confirmed",
     "cancel_booking": "cancelled",
 }
-# tool -> (whether a rule of the desk forbids the change, given the object and the arguments; what the caller reads)
+# tool -> (whether a rule of the desk forbids the change, given the object and the arguments; what the caller
+# reads)
 FORBIDDEN: dict[str, tuple[Callable[[Row, Row], bool], str]] = {
     "refund_order": (lambda row, given: row["total"] > REFUND_LIMIT, f"total is over {REFUND_LIMIT}"),
     "change_address": (lambda row, given: given["city"] not in CITIES, "no delivery there"),

@@ -1,9 +1,9 @@
 """The checklist of a turn in the files world, from its goal: what a perfect answer does, as items with rules.
 
-Flows in: a goal (see `envace/worlds/files/expert.py`). Flows out: five items, weights summing to 1: look-up, changes,
-reply, and two on the responses shown.
-Invariant: no rule reads the hidden tree; each branch on it hangs on the response shown in the transcript, and no
-item holds for an agent that looked nothing up.
+Flows in: a goal (see `envace/worlds/files/expert.py`). Flows out: five items, weights summing to 1: look-up,
+changes, reply, and two on the responses shown.
+Invariant: no rule reads the hidden tree; each branch on it hangs on the response shown in the transcript, and
+no item holds for an agent that looked nothing up.
 """
 
 from __future__ import annotations
@@ -53,11 +53,31 @@ def _each(goal: Goal, looks: list[Rule]) -> Rule:
 def _read_items(looks: list[Rule], reply: Rule) -> tuple[Item, ...]:
     looked = _all([{"kind": "called", **look} for look in looks])
     return (
-        _item(0, 0.3, "Was everything the user asks about looked up?", "With the path and words the user gave.", looked),
-        _item(1, 0.1, "Was it looked up without changing anything?", "A look-up and no change.", _all([looked, _writes()])),
-        _item(2, 0.4, "Does the reply tell what was found?", "The value shown, or the error.", reply, focus=REPLY, required=True),
+        _item(
+            0,
+            0.3,
+            "Was everything the user asks about looked up?",
+            "With the path and words the user gave.",
+            looked,
+        ),
+        _item(
+            1,
+            0.1,
+            "Was it looked up without changing anything?",
+            "A look-up and no change.",
+            _all([looked, _writes()]),
+        ),
+        _item(
+            2,
+            0.4,
+            "Does the reply tell what was found?",
+            "The value shown, or the error.",
+            reply,
+            focus=REPLY,
+            required=True,
+        ),
         *_grounding(),
-    )  # fmt: skip
+    )
 
 
 def _change_items(goal: Goal) -> tuple[Item, ...]:
@@ -73,11 +93,32 @@ def _change_items(goal: Goal) -> tuple[Item, ...]:
         acted = _if(find, [(FAILED, _writes())], acted)
         told = _if(find, [(FAILED, _sorry(_seen(find, "error")))], told)
     return (
-        _item(0, 0.2, "Was the file looked up?", "The file the user means, found by its text where only that is given.", looked),
-        _item(1, 0.3, "Was exactly the allowed change made?", "After the look-up, and only if the file allows it.", acted, required=True),
-        _item(2, 0.3, "Does the reply tell the outcome?", "What was done, or sorry and why not.", told, focus=REPLY, required=True),
+        _item(
+            0,
+            0.2,
+            "Was the file looked up?",
+            "The file the user means, found by its text where only that is given.",
+            looked,
+        ),
+        _item(
+            1,
+            0.3,
+            "Was exactly the allowed change made?",
+            "After the look-up, and only if the file allows it.",
+            acted,
+            required=True,
+        ),
+        _item(
+            2,
+            0.3,
+            "Does the reply tell the outcome?",
+            "What was done, or sorry and why not.",
+            told,
+            focus=REPLY,
+            required=True,
+        ),
         *_grounding(),
-    )  # fmt: skip
+    )
 
 
 def _forbids(goal: Goal) -> Rule:
@@ -100,7 +141,8 @@ def _finder(goal: Goal) -> Rule:
     return _call("find_text", path=said(goal["dir"]), word=said(goal["word"]))
 
 
-# --- parts of rules -------------------------------------------------------------------------------------------
+# --- parts of rules
+# -------------------------------------------------------------------------------------------
 
 
 def _call(tool: str, **args: JSON) -> Rule:
@@ -148,16 +190,34 @@ def _item(
 ) -> Item:
     after = ("C3", "C4") if 0 < k < 3 else ()
     return Item(
-        id=f"C{k}", question=question, pass_condition=passes, focus_on=focus, weight=weight,
-        required_for_next_turn=required, dependence=after, rule=rule,
-    )  # fmt: skip
+        id=f"C{k}",
+        question=question,
+        pass_condition=passes,
+        focus_on=focus,
+        weight=weight,
+        required_for_next_turn=required,
+        dependence=after,
+        rule=rule,
+    )
 
 
 def _grounding() -> tuple[Item, Item]:
     rule: Rule = {"kind": "grounded", "world": "files"}
     return (
-        _item(3, 0.1, "Are recorded responses as recorded?", "Each is the record, unless a change came in between.",
-              {**rule, "part": "records"}, focus=RESPONSE),
-        _item(4, 0.1, "Do other responses follow the tools' rules?", "Each follows from the records and the calls before.",
-              {**rule, "part": "rules"}, focus=RESPONSE),
-    )  # fmt: skip
+        _item(
+            3,
+            0.1,
+            "Are recorded responses as recorded?",
+            "Each is the record, unless a change came in between.",
+            {**rule, "part": "records"},
+            focus=RESPONSE,
+        ),
+        _item(
+            4,
+            0.1,
+            "Do other responses follow the tools' rules?",
+            "Each follows from the records and the calls before.",
+            {**rule, "part": "rules"},
+            focus=RESPONSE,
+        ),
+    )

@@ -1,11 +1,14 @@
-"""The scripted expert of the files world: what a perfect agent does next, given the goal and what it has seen.
+"""The scripted expert of the files world: what a perfect agent does next, given the goal and what it has
+seen.
 
-Flows in: a turn's goal and the observations shown in that turn. Flows out: the next calls, or the closing reply.
+Flows in: a turn's goal and the observations shown in that turn. Flows out: the next calls, or the closing
+reply.
 Invariant: the expert decides on the observations shown and never reads the hidden tree.
 
-Goals are data: `{"do": "read" | "size", "files": ["docs/kite.txt", "logs/dune.txt"]}`, `{"do": "count", "dir": "docs"}`,
-`{"do": "find", "dir": "docs", "word": "lemon"}`, and `{"do": "delete" | "move" | "copy", ...}` with the file as
-`"file": "docs/kite.txt"`, or as the one in `"dir"` that has `"word"`; move and copy also have `"to": "logs/kite.txt"`.
+Goals are data: `{"do": "read" | "size", "files": ["docs/kite.txt", "logs/dune.txt"]}`, `{"do": "count",
+"dir": "docs"}`, `{"do": "find", "dir": "docs", "word": "lemon"}`, and `{"do": "delete" | "move" | "copy",
+...}` with the file as `"file": "docs/kite.txt"`, or as the one in `"dir"` that has `"word"`; move and copy
+also have `"to": "logs/kite.txt"`.
 """
 
 from __future__ import annotations

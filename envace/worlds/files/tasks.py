@@ -1,9 +1,9 @@
 """The task generator of the files world.
 
-Flows in: a seed and a number. Flows out: tasks with hidden tree, scripted user turns, checklist, records and the
-expert's reference dialogue.
-Invariant: the same arguments give the same tasks, no two of which are alike, and a longer list starts with the
-shorter one.
+Flows in: a seed and a number. Flows out: tasks with hidden tree, scripted user turns, checklist, records and
+the expert's reference dialogue.
+Invariant: the same arguments give the same tasks, no two of which are alike, and a longer list starts with
+the shorter one.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class _Pick:
         return {"do": do, **where, **({} if do == "delete" else {"to": self._to(where.get("file", ""))})}
 
     def _path(self, do: str = "") -> str:
-        """A file, now and then one that is missing, a directory, or outside the root; often one to be changed."""
+        """A file, now and then one that is missing, a directory, or outside the root; often one to be
+        changed."""
         odd = self.rng.random()
         if odd < 0.08:
             return f"{self.rng.choice(self.dirs)}/{self.absent}.txt"
@@ -202,10 +203,17 @@ def _task(task_id: str, draft: dict[str, JSON]) -> Task:
         prefix, asks[1:], lambda turn, seen: next_step(goals[turn], seen), FilesWorld(tree)
     )
     return Task(
-        id=task_id, prefix=prefix, user_turns=tuple(asks[1:]), tools=tuple(SCHEMAS[n] for n in draft["tools"]),
-        checklist=tuple(items(g) for g in goals), records=with_nearby(made, tree), source="files",
-        tags=_tags(goals, reference), world={"kind": "files", **tree, "goals": goals}, reference=reference,
-    )  # fmt: skip
+        id=task_id,
+        prefix=prefix,
+        user_turns=tuple(asks[1:]),
+        tools=tuple(SCHEMAS[n] for n in draft["tools"]),
+        checklist=tuple(items(g) for g in goals),
+        records=with_nearby(made, tree),
+        source="files",
+        tags=_tags(goals, reference),
+        world={"kind": "files", **tree, "goals": goals},
+        reference=reference,
+    )
 
 
 def with_nearby(made: tuple[Record, ...], tree: dict[str, JSON]) -> tuple[Record, ...]:

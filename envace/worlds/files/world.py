@@ -2,11 +2,12 @@
 
 Flows in: tool calls of one episode. Flows out: observations, each the tool's true response or a refusal
 `{"error": "<short sentence>"}`.
-Invariant: a response depends on the tree and the calls made before, on nothing else, and no call reaches the host's
-files; a refused call changes nothing; no argument, however odd, raises.
+Invariant: a response depends on the tree and the calls made before, on nothing else, and no call reaches the
+host's files; a refused call changes nothing; no argument, however odd, raises.
 
-Tree: `{"dirs": ["docs"], "files": {"docs/kite.txt": {"text": "call lemon", "size": 12, "locked": false}}}`. Paths are
-relative to the root, which is "."; a file larger than `LIMIT` can be neither read, searched nor copied.
+Tree: `{"dirs": ["docs"], "files": {"docs/kite.txt": {"text": "call lemon", "size": 12, "locked": false}}}`.
+Paths are relative to the root, which is "."; a file larger than `LIMIT` can be neither read, searched nor
+copied.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class FilesWorld(EmbeddedWorld):
 
     @classmethod
     def from_records(cls, records: Sequence[Record]) -> FilesWorld:
-        """The tree as the records show it: the earliest look-up of each path that no recorded call has made."""
+        """The tree as the records show it: the earliest look-up of each path that no recorded call has
+        made."""
         told = [(r.call.name, r.result) for r in records if isinstance(r.result, dict) and "path" in r.result]
         made = _made(told)
         dirs: set[str] = set()
@@ -78,7 +80,8 @@ class FilesWorld(EmbeddedWorld):
         """The tree as it stands, a copy."""
         return {"dirs": sorted(self.dirs), "files": {k: copy.copy(self.files[k]) for k in sorted(self.files)}}
 
-    # --- tools ------------------------------------------------------------------------------------------------
+    # --- tools
+    # ------------------------------------------------------------------------------------------------
 
     def list_dir(self, path: str) -> Row:
         inside = self._dir(path)
@@ -124,7 +127,8 @@ class FilesWorld(EmbeddedWorld):
         self.dirs.add(path)
         return {"path": path, "made": True}
 
-    # --- checks -----------------------------------------------------------------------------------------------
+    # --- checks
+    # -----------------------------------------------------------------------------------------------
 
     def _dir(self, path: str) -> str:
         if path != ROOT and checked(path) not in self.dirs:
