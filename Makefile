@@ -62,8 +62,8 @@ lock: venv ## compile locks/control.lock anew
 	UV_FIND_LINKS= .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
 	  --override locks/overrides.txt locks/control.in -o locks/control.lock
 
-lint: venv ## ruff
-	.venv/bin/ruff check . && .venv/bin/ruff format --check .
+lint: venv ## ruff, mypy, the order of packages
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
 
 structure: venv ## how much code there is, and what ties it together: ARGS="envace/judge --where"
 	@PYTHONPATH=. $(PY) benchmarks/structure.py $(ARGS)

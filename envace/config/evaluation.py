@@ -166,9 +166,11 @@ class BenchParams:
     def of(self, benchmark: str) -> BenchParams:
         """As one benchmark is run: its own limit and trials, where `options` has them, instead of
         everybody's."""
-        options = dict(self.options.get(benchmark, {}))
-        own = {key: options.pop(key) for key in OWN if key in options}
-        return replace(self, **own, options={benchmark: options})
+        asked = self.options.get(benchmark, {})
+        rest = {key: value for key, value in asked.items() if key not in OWN}
+        own = {key: value for key in OWN if isinstance(value := asked.get(key), int)}
+        limit, trials = own.get("limit", self.limit), own.get("trials", self.trials)
+        return replace(self, limit=limit, trials=trials, options={benchmark: rest})
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

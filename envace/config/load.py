@@ -18,7 +18,8 @@ from envace.errors import ParamsError
 
 def load(path: str | Path = "params.yaml") -> Params:
     """Read and check a parameter file; what it leaves out is the laptop size's. Raises ParamsError."""
-    from ruamel.yaml import YAML, YAMLError  # the trainer's environment parses JSON alone and may lack it
+    from ruamel.yaml import YAML  # the trainer's environment parses JSON alone and may lack it
+    from ruamel.yaml.error import YAMLError
 
     path = Path(path)
     if not path.is_file():

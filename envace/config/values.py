@@ -133,6 +133,8 @@ def _inside(record: type, path: tuple[str | int, ...]) -> type:
     here = record
     for part in path:
         here = (
-            typing.get_type_hints(here)[part] if dataclasses.is_dataclass(here) else typing.get_args(here)[1]
+            typing.get_type_hints(here)[str(part)]
+            if dataclasses.is_dataclass(here)
+            else typing.get_args(here)[1]
         )
     return here
