@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from envace.bench.bfcl.categories import COUNTS as BFCL_CATEGORIES
-from envace.bench.bfcl.overall import DERIVED
+from envace.bench.bfcl.scores import DERIVED
 from envace.bench.finmcp.metrics import COUNTS, SCORES, scored
 from envace.bench.finmcp.rows import SUBSETS as FINMCP
 from envace.bench.stats import Interval, Means, stratified, task_means

@@ -43,12 +43,13 @@ class Replay:
 
     def _index(self, category):
         truth = questions.answers(self.source, category)
-        rows = list(questions._questions(self.source, category))
+        rows = questions.rows(self.source, category)
         if category in categories.MEMORY:
             folder = self.source / questions.DATA / "memory_prereq_conversation"
-            rows += [row for file in sorted(folder.glob("*.json")) for row in questions._rows(file)]
+            names = [f"memory_prereq_conversation/{f.name}" for f in sorted(folder.glob("*.json"))]
+            rows += [row for name in names for row in questions.rows(self.source, category, name)]
         for row in rows:
-            entry = questions._own_id(row["id"], category)
+            entry = row["id"]
             key = self._key(row["question"][0], category, row.get("function", []))
             turns = [_said(turn) for turn in row["question"]]
             self.entries.setdefault(key, []).append((entry, category, truth.get(entry), turns))
@@ -57,7 +58,7 @@ class Replay:
     def _key(messages, category, functions):
         """The first turn's words; the offered functions too, where the question alone is asked more than once."""
         said = _said(messages)
-        if categories.has_turns(category):
+        if category in categories.HAVE_TURNS:
             return said, category if category in categories.MEMORY else ""
         return said, ",".join(sorted(f["name"].replace(".", "_") for f in functions))
 
@@ -69,7 +70,7 @@ class Replay:
         for key in ((users[0], memory), (users[0], ""), ("\n".join(users), ",".join(sorted(names)))):
             for entry, category, truth, turns in self.entries.get(key, []):
                 # two entries may begin alike; a turn without words is one that BFCL words itself
-                if not categories.has_turns(category) or all(t in ("", u) for t, u in zip(turns, users)):
+                if category not in categories.HAVE_TURNS or all(t in ("", u) for t, u in zip(turns, users)):
                     return entry, category, truth
         raise LookupError(f"no entry asks {users[0][:80]!r}")
 
@@ -86,7 +87,7 @@ class Replay:
         if category in categories.MULTI_TURN:
             calls = [_from_python(c, request["tools"]) for c in truth[turn]] if not step else []
             return ("" if calls else "Done.", calls)
-        if categories.is_agentic(category):
+        if category in categories.AGENTIC:
             return f"{{'answer': '{truth[0]}', 'context': 'remembered'}}", []
         if truth is None:  # relevance: any call; irrelevance: none
             wanted = category == "live_relevance"

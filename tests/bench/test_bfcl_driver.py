@@ -6,8 +6,9 @@ import types
 from types import SimpleNamespace as Said
 
 import pytest
+from kit_drivers import driver_of
 
-from envace.bench.bfcl import driver, resume
+driver = driver_of("bfcl")
 
 
 def call(arguments, name="f", id="call-1"):
@@ -66,7 +67,7 @@ def write(path, rows, tail=""):
 
 
 def ids(path):
-    return [r["id"] for r in resume.readable(path)] if path.exists() else None
+    return [r["id"] for r in driver.answers.read_rows(path)] if path.exists() else None
 
 
 def test_a_run_that_is_taken_up_asks_again_where_the_infrastructure_failed(tmp_path):
@@ -76,12 +77,12 @@ def test_a_run_that_is_taken_up_asks_again_where_the_infrastructure_failed(tmp_p
         [*kept, row("a_1", "Connection error.")],
         '{"id": "a_2", "res',
     )
-    resume.forget_failures(tmp_path, driver.lost)
+    driver.forget_failures(tmp_path)
     assert ids(file) == ["a_0", "a_3"]
     write(file, [row("a_0", "Connection error.")])
-    resume.forget_failures(tmp_path, driver.lost)
+    driver.forget_failures(tmp_path)
     assert not file.exists(), "BFCL divides by the number of rows"
-    resume.forget_failures(tmp_path / "nothing yet", driver.lost)
+    driver.forget_failures(tmp_path / "nothing yet")
 
 
 def test_a_broken_chain_of_conversations_is_forgotten_with_its_memory(tmp_path, monkeypatch):
@@ -101,7 +102,7 @@ def test_a_broken_chain_of_conversations_is_forgotten_with_its_memory(tmp_path, 
     )
     snapshots = [write(folder / "memory_snapshot" / n, []) for n in
                  ("ann_final.json", "bob_final.json", "prereq_checkpoints/memory_kv_prereq_0-bob-0.json")]  # fmt: skip
-    resume.forget_failures(tmp_path, driver.lost)
+    driver.forget_failures(tmp_path)
     assert ids(before) == ["memory_kv_prereq_0-ann-0", "memory_kv_prereq_1-ann-1"] and ids(asked) == [
         "memory_kv_0-ann-0"
     ]

@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 from kit_bfcl import MODEL, Replay, serving
+from kit_drivers import driver_of
 
 from envace.bench.bfcl import questions
 from envace.bench.bfcl.adapter import DRIVER, Bfcl
-from envace.bench.bfcl.categories import COUNTS, MULTI_TURN, is_agentic
-from envace.bench.bfcl.driver import NAME
+from envace.bench.bfcl.categories import AGENTIC, COUNTS, MULTI_TURN
 from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
+from envace.bench.harness.planning import choose
 from envace.bench.harness.spec import EvalRequest, EvalRoles
 from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleStatus, Sampling, ToolCall
 
 pytestmark = pytest.mark.heavy
+NAME = driver_of("bfcl").NAME
 ROOT = Path(__file__).resolve().parents[2] / ".harness"
 AGENT, INFRA, SCORED = SampleStatus.AGENT_FAILURE, SampleStatus.INFRA_FAILURE, SampleStatus.SCORED
 
@@ -71,7 +73,7 @@ def test_the_ground_truth_scores_one(raw, names, limit, harness, tmp_path):
 
 def test_gorilla_1077_raw_text_and_json_give_the_same_scores(harness, tmp_path):
     """The tool-call text of a policy, read by the serving layer, is worth what the same calls are worth as JSON."""
-    entries = questions.choose(questions.question_ids(harness.source, "simple_python"), 8, 0)
+    entries = choose(questions.question_ids(harness.source, "simple_python"), 8, 0)
     faults = dict.fromkeys(entries, "") | dict(zip(entries, ("malformed", "empty", "text")))
     seen = []
     for raw in (True, False):
@@ -89,7 +91,7 @@ def test_doing_nothing_scores_its_floor(harness, tmp_path):
 
 
 def test_faults_lower_the_strict_score_and_stop_the_gate_and_nothing_is_dropped(harness, tmp_path):
-    entries = questions.choose(questions.question_ids(harness.source, "simple_python"), 6, 0)
+    entries = choose(questions.question_ids(harness.source, "simple_python"), 6, 0)
     faults = dict(zip(entries, ("", "malformed", "empty", "overflow", "server", "hang-up")))
     with replaying(harness, "simple_python", raw=True, fault=faults.__getitem__) as (_, url):
         scores, samples, _ = ask(url, tmp_path, "simple_python", limit=6)
@@ -210,8 +212,8 @@ def test_bfcls_own_tables_are_those_of_the_fixture(harness, tmp_path):
 def place(category):
     if category.startswith("memory_"):
         return f"agentic/memory/{category.removeprefix('memory_')}"
-    if is_agentic(category) or category in MULTI_TURN:
-        return "agentic" if is_agentic(category) else "multi_turn"
+    if category in AGENTIC or category in MULTI_TURN:
+        return "agentic" if category in AGENTIC else "multi_turn"
     return "live" if category.startswith("live_") else "non_live"
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from envace.bench.bfcl.categories import ALL, COUNTS, NON_LIVE
-from envace.bench.bfcl.overall import DERIVED, estimate
-from envace.bench.bfcl.scores import score_records
+from envace.bench.bfcl.scores import DERIVED, estimate, score_records
 from envace.types import SampleRecord, SampleStatus
 
 TABLES = json.loads((Path(__file__).parent / "fixtures" / "bfcl" / "tables.json").read_text())

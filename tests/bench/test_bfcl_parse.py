@@ -9,7 +9,7 @@ import pytest
 from kit_bfcl import BROKEN
 
 from envace.bench.bfcl import failures
-from envace.bench.bfcl.parse import read_job, records
+from envace.bench.bfcl.parse import sample_records
 from envace.bench.bfcl.scores import score_records
 from envace.chat.calls import parse_assistant, render_calls
 from envace.errors import DataError
@@ -27,8 +27,8 @@ AGENT, INFRA, SCORED = SampleStatus.AGENT_FAILURE, SampleStatus.INFRA_FAILURE, S
 
 
 def parsed(category, folder=None, ids=None):
-    found = read_job(folder or FIXTURES / f"{category}-0", category)
-    return records(found, category, ids or IDS[category], 0, 7, str)
+    planned = [(f"{category}/{i}", 0) for i in ids or IDS[category]]
+    return sample_records(folder or FIXTURES / f"{category}-0", planned, 7, str)
 
 
 def copy(category, tmp_path):
@@ -155,7 +155,7 @@ def one(tmp_path, category, result, wrong=None):
         file = tmp_path / "root" / kind / "served" / group / f"BFCL_v4_{category}_{kind}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return records(read_job(tmp_path, category), category, [entry], 0, 0, str)[0]
+    return sample_records(tmp_path, [(f"{category}/{entry}", 0)], 0, str)[0]
 
 
 def test_gorilla_1077_the_raw_text_of_a_call_and_its_json_are_one_answer(tmp_path):

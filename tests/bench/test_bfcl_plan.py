@@ -201,10 +201,10 @@ def test_doing_nothing_passes_where_calling_nothing_is_right(source):
         0,
     ]
     assert floor("multi_turn_base") == floor("memory_kv") == 0
-    assert questions._passes("memory_kv", ["i do not"]) and not questions._passes(
+    assert questions.passed_by_nothing("memory_kv", ["i do not"]) and not questions.passed_by_nothing(
         "memory_kv", ["not know it"]
     )
-    assert questions._passes("multi_turn_miss_func", [[], []])
+    assert questions.passed_by_nothing("multi_turn_miss_func", [[], []])
 
 
 def test_two_versions_are_two_locks_and_two_environments(tmp_path):
@@ -215,5 +215,5 @@ def test_two_versions_are_two_locks_and_two_environments(tmp_path):
         assert f"bfcl-eval=={spec.version}" in lines and any(line.startswith("soundfile==") for line in lines)
         assert all("==" in line and "/" not in line for line in lines), "a lock holds no addresses"
         assert not any(line.startswith(("torch==", "faiss-cpu==")) for line in lines)
-    with pytest.raises(UserError, match="no pinned version '1.0'; known are 2026.3.23"):
+    with pytest.raises(UserError, match="version '1.0' is not one of 2026.3.23"):
         Bfcl().spec({"version": "1.0"})

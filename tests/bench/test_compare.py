@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from envace.bench.bfcl.overall import DERIVED
-from envace.bench.bfcl.scores import score_records
+from envace.bench.bfcl.scores import DERIVED, score_records
 from envace.bench.compare import difference, statistic
 from envace.bench.finmcp.metrics import COUNTS, counts
 from envace.bench.tau2.averages import Domain, Scoring, average_scores

@@ -11,18 +11,17 @@ from types import SimpleNamespace as Said
 import pytest
 import requests
 from kit_bfcl import as_message
+from kit_drivers import driver_of
 from kit_vita import BROKEN, Server, said
 
-from envace.bench.bfcl import driver as bfcl
 from envace.bench.finmcp.play import Chat
 from envace.bench.harness.answers import fewer, left_call
-from envace.bench.tau2 import driver as tau2
-from envace.bench.vita import driver as vita
 from envace.chat.calls import render_calls
 from envace.io.chat_client import ChatClient, ChatOptions
 from envace.serving.reply import chat_message
 from envace.types import ToolCall
 
+bfcl, tau2, vita = map(driver_of, ("bfcl", "tau2", "vita"))
 VLLM = (
     "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is 32768 tokens "
     "and your request has 30000 input tokens (8192 > 32768 - 30000)."

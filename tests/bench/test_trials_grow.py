@@ -7,8 +7,7 @@ import test_bfcl_plan
 import test_finmcp_rows
 import test_tau2_plan
 
-from envace.bench.bfcl import driver
-from envace.bench.bfcl.adapter import Bfcl
+from envace.bench.bfcl.adapter import DRIVER, Bfcl
 from envace.bench.finmcp.adapter import FinMcp
 from envace.bench.harness import answers, resume
 from envace.bench.harness.spec import RawRun
@@ -92,8 +91,8 @@ def test_changed_code_of_a_driver_or_of_what_serves_makes_every_job_another(
     bfcl_source, tmp_path, monkeypatch
 ):
     env, ask = test_bfcl_plan.env(bfcl_source), test_bfcl_plan.request(tmp_path, "simple_java")
-    own = Path(driver.__file__).parent
-    assert {own / "driver.py", own / "faults.py", Path(answers.__file__), Path(server.__file__), Path(calls.__file__)} <= set(
+    own = DRIVER.parent
+    assert {own / "driver.py", own / "failures.py", Path(answers.__file__), Path(server.__file__), Path(calls.__file__)} <= set(
         resume.code_files(own)
     )  # fmt: skip
     code = tmp_path / "driver.py"

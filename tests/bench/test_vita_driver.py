@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import requests
+from kit_drivers import driver_of
 from kit_vita import Server, said
 
-from envace.bench.vita import driver
+driver = driver_of("vita")
 
 
 def wire(server: Server, tmp_path, key: str = "VITA_AGENT_KEY", **body) -> tuple[driver.Wire, driver.State]:

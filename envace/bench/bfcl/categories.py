@@ -1,6 +1,5 @@
 """BFCL's categories and the groups they are asked for by.
 
-Flows in: subset names of a request. Flows out: categories to run, and why the others are not run.
 Invariant: a category that was asked for is run or has a reason; none is left out in silence. The order is fixed,
 whatever the order of the request.
 """
@@ -37,11 +36,11 @@ COUNTS = {
     "web_search_no_snippet": 100,
 }
 ALL = tuple(COUNTS)
-NON_LIVE = ALL[:7]
-LIVE = ALL[7:13]
-MULTI_TURN = ALL[13:17]
-MEMORY = ALL[17:20]
-WEB_SEARCH = ALL[20:]
+NON_LIVE, LIVE, MULTI_TURN = ALL[:7], ALL[7:13], ALL[13:17]
+MEMORY, WEB_SEARCH = ALL[17:20], ALL[20:]
+AGENTIC = MEMORY + WEB_SEARCH
+HAVE_TURNS = MULTI_TURN + AGENTIC  # their results are nested: turns, then steps
+IRRELEVANCE = ("irrelevance", "live_irrelevance")  # passed by calling nothing
 FORMAT = "format_sensitivity"  # asks prompt-mode models only and counts in no score
 GROUPS = {
     "all": (*ALL, FORMAT),
@@ -52,7 +51,7 @@ GROUPS = {
     "multi_turn": MULTI_TURN,
     "memory": MEMORY,
     "web_search": WEB_SEARCH,
-    "agentic": MEMORY + WEB_SEARCH,
+    "agentic": AGENTIC,
     "python": tuple(c for c in NON_LIVE + LIVE if not c.startswith("simple_java")),
     "non_python": ("simple_java", "simple_javascript"),
     # ours: what needs neither the open web nor a model beside the one that is evaluated
@@ -81,17 +80,3 @@ def select(subsets: Iterable[str], reason_against: Callable[[str], str]) -> tupl
     if not runnable:
         raise UserError("bfcl: nothing left to run: " + "; ".join(f"{c} {r}" for c, r in skipped.items()))
     return runnable, skipped
-
-
-def is_agentic(category: str) -> bool:
-    return category in MEMORY + WEB_SEARCH
-
-
-def is_irrelevance(category: str) -> bool:
-    """Passed by calling nothing."""
-    return category in ("irrelevance", "live_irrelevance")
-
-
-def has_turns(category: str) -> bool:
-    """Results are nested: turns, then steps."""
-    return category in MULTI_TURN or is_agentic(category)

@@ -1,21 +1,27 @@
 """Runs one category of BFCL in the harness's own Python: `python -I driver.py <job folder>/job.json`.
 
 Flows in: job.json (what to ask), the served model's address and key in OPENAI_BASE_URL and OPENAI_API_KEY. Flows
-out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line a request,
+out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line per request,
 driver.json with what became of each phase.
 Invariant: BFCL's own command line does the asking and the scoring; what is added is the model's registration
-under a fixed name. Nothing of the project is imported; failures.py, resume.py and answers.py are loaded by their paths.
+under a fixed name, and that a run which is taken up again asks anew what the infrastructure failed. Nothing of the
+project is imported; failures.py and answers.py are loaded by their paths.
 """
 
 import importlib.metadata
-import importlib.util
 import json
 import os
+import runpy
+import shutil
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+HERE = Path(__file__).resolve().parent
+failures = SimpleNamespace(**runpy.run_path(str(HERE / "failures.py")))
+answers = SimpleNamespace(**runpy.run_path(str(HERE.parent / "harness" / "answers.py")))
 NAME = "served"  # without "_", which BFCL takes for "/" when it looks a result folder up
 PHASES = ("generate", "evaluate")
 
@@ -26,8 +32,8 @@ def main(path: Path) -> int:
     root.mkdir(exist_ok=True)
     (folder / "driver.json").unlink(missing_ok=True)  # of an interrupted run
     os.environ["BFCL_PROJECT_ROOT"] = str(root)  # read when bfcl_eval is first imported
-    resume.forget_failures(root / "result" / NAME, lost)
-    register(job, Requests(folder / "requests.jsonl"))
+    forget_failures(root / "result" / NAME)
+    register(job, folder / "requests.jsonl")
     report = {"versions": {p: importlib.metadata.version(p) for p in ("bfcl-eval", "openai")}}
     for phase in job.get("phases", PHASES):
         began = time.time()
@@ -37,9 +43,47 @@ def main(path: Path) -> int:
     return int(any(report[phase] != "ok" for phase in job.get("phases", PHASES)))
 
 
-def lost(row):
-    """Whether the infrastructure, not the agent, is why a row holds no answer."""
-    return failures.failed(row) and failures.cause(row["result"])[0] == "infra"
+def forget_failures(results):
+    """Drop the rows without an answer because of the infrastructure: BFCL keeps whatever has a row.
+
+    An answer is kept as it is. A memory scenario whose chain of conversations is not whole goes altogether, with what
+    it had remembered, since each conversation builds on the one before.
+    """
+
+    def lost(row):
+        return failures.failed(row) and failures.cause(row["result"])[0] == "infra"
+
+    for file in sorted(results.rglob("BFCL_v4_*_result.json")):
+        write_rows(file, [row for row in answers.read_rows(file) if not lost(row)])
+    for file in sorted(results.rglob("BFCL_v4_memory_*_result.json")):
+        name = file.name.removeprefix("BFCL_v4_").removesuffix("_result.json").removesuffix("_prereq")
+        forget_broken_chains(file.parent, name)
+
+
+def forget_broken_chains(folder, category):
+    from bfcl_eval.utils import load_dataset_entry
+
+    chains = {}  # scenario -> the ids of its conversations
+    for entry in load_dataset_entry(category):
+        if "_prereq_" in entry["id"]:
+            chains.setdefault(entry["scenario"], set()).add(entry["id"])
+    before, asked = (folder / f"BFCL_v4_{category}{part}_result.json" for part in ("_prereq", ""))
+    there = {row["id"] for row in answers.read_rows(before)}
+    broken = {scenario for scenario, ids in chains.items() if not ids <= there}
+    for path in (before, asked):
+        write_rows(path, [r for r in answers.read_rows(path) if r["id"].split("-")[1] not in broken])
+    for scenario in broken:
+        for snapshot in (folder / "memory_snapshot").rglob(f"*{scenario}*.json"):
+            snapshot.unlink()
+
+
+def write_rows(file, rows):
+    if not rows:  # BFCL divides by the number of rows
+        file.unlink(missing_ok=True)
+        return
+    scratch = file.with_suffix(".partial")
+    scratch.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shutil.move(scratch, file)
 
 
 def outcome(phase, job, root):
@@ -79,32 +123,35 @@ def command(name, job, *options):
     cli([name, "--model", NAME, "--test-category", job["category"], *options], standalone_mode=False)
 
 
-class Requests:
-    """One line a request: BFCL keeps no finish reasons."""
-
-    def __init__(self, path):
-        self.file, self.lock = path.open("a", encoding="utf-8"), threading.Lock()
-
-    def add(self, **line):
-        with self.lock:
-            self.file.write(json.dumps(line) + "\n")
-            self.file.flush()
-
-
 def register(job, requests):
     """The served model joins BFCL's table of models."""
     from bfcl_eval.constants.model_config import MODEL_CONFIG_MAPPING, ModelConfig
 
     MODEL_CONFIG_MAPPING[NAME] = ModelConfig(
-        model_name=job["model"], display_name=NAME, url="", org="", license="",
-        model_handler=handler(job, requests), is_fc_model=True, underscore_to_dot=True,
-    )  # fmt: skip
+        model_name=job["model"],
+        display_name=NAME,
+        url="",
+        org="",
+        license="",
+        model_handler=handler(job, requests),
+        is_fc_model=True,
+        underscore_to_dot=True,
+    )
 
 
 def handler(job, requests):
-    """BFCL's handler of OpenAI-compatible chat completions with what ours must differ in."""
+    """BFCL's handler of OpenAI-compatible chat completions with what ours must differ in.
+
+    `requests` gets one line per request, since BFCL keeps no finish reasons.
+    """
     import openai
     from bfcl_eval.model_handler.api_inference.openai_completion import OpenAICompletionsHandler
+
+    lock = threading.Lock()
+
+    def note(**line):
+        with lock, requests.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     class Served(OpenAICompletionsHandler):
         def __init__(self, *args, **kwargs):
@@ -133,17 +180,20 @@ def handler(job, requests):
             try:
                 response = fitting(self.client.chat.completions.create, request, openai.BadRequestError)
             except openai.OpenAIError as e:
-                requests.add(id=inference_data["entry"], error=type(e).__name__)
+                note(id=inference_data["entry"], error=type(e).__name__)
                 if isinstance(e, openai.BadRequestError) and not sound(request["messages"]):
                     raise RuntimeError(f"{failures.MALFORMED}: {e}") from e
                 raise
             seconds = time.time() - began
             usage, choice = response.usage, response.choices[0]
-            requests.add(
-                id=inference_data["entry"], finish=choice.finish_reason, calls=len(choice.message.tool_calls or ()),
-                input=usage.prompt_tokens if usage else 0, output=usage.completion_tokens if usage else 0,
+            note(
+                id=inference_data["entry"],
+                finish=choice.finish_reason,
+                calls=len(choice.message.tool_calls or ()),
+                input=usage.prompt_tokens if usage else 0,
+                output=usage.completion_tokens if usage else 0,
                 seconds=round(seconds, 3),
-            )  # fmt: skip
+            )
             return response, seconds
 
         def _parse_query_response_FC(self, api_response):
@@ -186,7 +236,7 @@ def spoken(message):
     for field in (
         "reasoning_content",
         "reasoning",
-    ):  # where a server puts it; its template decides what is kept
+    ):  # where servers put it; the template decides what is kept
         if value := getattr(message, field, None):
             said[field] = thinking = value
     if message.tool_calls:
@@ -203,26 +253,12 @@ def spoken(message):
 
 def sound(messages):
     """Whether every call of the history has a JSON object for arguments."""
-    for message in messages:
-        for call in message.get("tool_calls", ()):
-            try:
-                if not isinstance(json.loads(call["function"]["arguments"]), dict):
-                    return False
-            except (TypeError, ValueError):
-                return False
-    return True
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    try:
+        return all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in calls)
+    except (TypeError, ValueError):
+        return False
 
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"envace_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-HERE = Path(__file__).resolve().parent
-failures, resume = load(HERE / "failures.py"), load(HERE / "resume.py")
-answers = load(HERE.parent / "harness" / "answers.py")
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

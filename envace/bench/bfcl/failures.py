@@ -1,6 +1,5 @@
-"""Why BFCL has no answer of the model: what it wrote down as "Error during inference", by whose fault.
+"""Why BFCL has no answer of the model: what it wrote down as "Error during inference", and who caused it.
 
-Flows in: the error text of a result row. Flows out: (who, cause).
 Invariant: only causes that are surely the agent's are called so; whatever is unknown is the infrastructure's, and
 so stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file too.
 """
@@ -8,22 +7,21 @@ so stops the gate instead of counting as a wrong answer. Standard library only: 
 import re
 
 PREFIX = "Error during inference:"
-MALFORMED = (
-    "malformed call in the history"  # the driver puts it before an error that a bad call of the agent led to
-)
+MALFORMED = "malformed call in the history"
+"""The driver puts it before an error that a bad call of the agent led to."""
 CONTEXT = re.compile(
     r"context_length_exceeded|context (length|window|size)|maximum model length|max_model_len"
     r"|(prompt|input) (is|are) too long|reduce the length of the (messages|prompt|input)",
     re.I,
 )
-TRANSPORT = (
-    (re.compile(r"Request timed out|timed? ?out", re.I), "request timed out"),
-    (re.compile(r"Connection error|Connection (refused|reset|aborted)|Server disconnected", re.I), "no connection"),
-    (re.compile(r"Error code: (401|403)"), "key refused"),
-    (re.compile(r"Error code: 404"), "model or address not found"),
-    (re.compile(r"Error code: 429"), "too many requests"),
-    (re.compile(r"Error code: 5\d\d"), "server error"),
-)  # fmt: skip
+TRANSPORT = {
+    r"(?i)Request timed out|timed? ?out": "request timed out",
+    r"(?i)Connection error|Connection (refused|reset|aborted)|Server disconnected": "no connection",
+    r"Error code: (401|403)": "key refused",
+    r"Error code: 404": "model or address not found",
+    r"Error code: 429": "too many requests",
+    r"Error code: 5\d\d": "server error",
+}
 
 
 def failed(row: dict) -> bool:
@@ -39,7 +37,5 @@ def cause(error: str) -> tuple[str, str]:
         return "agent", MALFORMED
     if CONTEXT.search(text) and not re.search(r"Error code: 5\d\d", text):
         return "agent", "context overflow"
-    for pattern, name in TRANSPORT:
-        if pattern.search(text):
-            return "infra", name
-    return "infra", "unknown error"
+    named = (name for pattern, name in TRANSPORT.items() if re.search(pattern, text))
+    return "infra", next(named, "unknown error")

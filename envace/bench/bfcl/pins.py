@@ -1,13 +1,10 @@
 """Pinned versions of BFCL, and the sha256 of every data file that its scores depend on.
 
-Flows in: the option `version`. Flows out: lock and hashes of that version.
 Invariant: a version is what PyPI calls it; two versions have two locks, so that their environments and scores
 stay apart even where their data are the same.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 DATA_V4 = {
     "BFCL_v4_format_sensitivity.json": "1e7ebd0ec441198d3f7d3b60be73d0c9eba54094d2c3731b830f5da7a2c63c19",
@@ -65,17 +62,9 @@ DATA_V4 = {
     "possible_answer/BFCL_v4_web_search.json": "771cab45fdad5744563456801d4623a42c5a358f10514b9b9105d2f6052b4999",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """Lock under locks/harness/ and data hashes, relative to bfcl_eval/data."""
-
-    lock: str
-    data: dict[str, str]
-
-
 VERSIONS = {
-    "2026.3.23": Pin("bfcl.lock", DATA_V4),
-    "2025.12.17.1": Pin("bfcl-2025.12.17.1.lock", DATA_V4),
+    "2026.3.23": ("bfcl.lock", DATA_V4),
+    "2025.12.17.1": ("bfcl-2025.12.17.1.lock", DATA_V4),
 }
+"""Version -> its lock under locks/harness/, and data hashes relative to bfcl_eval/data."""
 NEWEST = "2026.3.23"

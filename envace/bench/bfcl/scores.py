@@ -1,23 +1,107 @@
-"""Sample records -> score records of BFCL: each category, each group, the overall.
+"""Sample records -> score records of BFCL: each category, each group, the weighted overall.
 
-Flows in: samples, the plan, floors. Flows out: `strict` and `upstream` records of each category, then `derived`
-(from the strict scores) and `upstream` records of the groups.
-Invariant: every number is withheld when more samples than allowed lack a score. `upstream` is what BFCL would print
-for the rows it saw, infrastructure failures within the allowance counted as it counts them, and is never the headline.
+Invariant: every number is withheld (None) when more samples than allowed lack a score, a group's also while one of
+its categories is absent; BFCL itself counts an absent category as 0. On a full run the numbers equal BFCL's own
+table. `upstream` is what BFCL would print for the rows it saw, infrastructure failures within the allowance counted
+as it counts them, and is never the headline.
+
+`overall` is BFCL's: 10 % non-live, 10 % live, 10 % irrelevance, 30 % multi turn, 40 % agentic. `offline_subset`
+is ours: the same weights without the categories that need the open web or a second model, so 10, 10, 10, 30 and
+20 % for the mean of memory_kv and memory_rec_sum, divided by 80 %. live_relevance counts in neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Unpack
 
-from envace.bench.bfcl.overall import ALWAYS, DERIVED, estimate
-from envace.bench.stats import cluster_bootstrap
-from envace.bench.summary import Plan, complete_plan, plan, summarise, upstream_by_task, values_by_task
+from envace.bench.bfcl.categories import (
+    AGENTIC,
+    ALL,
+    COUNTS,
+    GROUPS,
+    IRRELEVANCE,
+    LIVE,
+    MEMORY,
+    MULTI_TURN,
+    NON_LIVE,
+    WEB_SEARCH,
+)
+from envace.bench.stats import Interval, Means, Number, Values, cluster_bootstrap, stratified, task_means
+from envace.bench.summary import (
+    DO_NOTHING,
+    WITHHELD,
+    Identity,
+    plan,
+    summarise,
+    summed,
+    upstream_by_task,
+    upstream_record,
+    values_by_task,
+)
 from envace.types import SampleRecord, ScoreRecord, replace
 
-METRIC = "reward"
-Scores = dict[str, dict[str, list[float]]]  # category -> task -> one value a trial
+AST_LIVE = LIVE[:4]
+COUNTED = tuple(c for c in ALL if c != "live_relevance")
+ALWAYS = (
+    "offline_subset",
+    "overall",
+)  # shown, even when withheld; others only where a category of theirs ran
+
+
+class DerivedScore(NamedTuple):
+    """A number over several categories; a category is a stratum."""
+
+    needs: tuple[str, ...]
+    of: Callable[[Means], Number]
+
+
+def _mean(v: Means, categories: tuple[str, ...]) -> Number:
+    return sum(v[c] for c in categories) / len(categories)
+
+
+def _non_live(v: Means) -> Number:
+    simple = _mean(v, ("simple_python", "simple_java", "simple_javascript"))
+    return (simple + v["multiple"] + v["parallel"] + v["parallel_multiple"]) / 4
+
+
+def _live(v: Means) -> Number:
+    """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full run."""
+    return sum(COUNTS[c] * v[c] for c in AST_LIVE) / sum(COUNTS[c] for c in AST_LIVE)
+
+
+def _agentic(v: Means) -> Number:
+    return (_mean(v, WEB_SEARCH) + _mean(v, MEMORY)) / 2
+
+
+def _without_agentic(v: Means) -> Number:
+    return 0.1 * _non_live(v) + 0.1 * _live(v) + 0.1 * _mean(v, IRRELEVANCE) + 0.3 * _mean(v, MULTI_TURN)
+
+
+def _offline(v: Means) -> Number:
+    return (_without_agentic(v) + 0.2 * _mean(v, ("memory_kv", "memory_rec_sum"))) / 0.8
+
+
+DERIVED = {
+    "non_live": DerivedScore(NON_LIVE[:6], _non_live),
+    "live": DerivedScore(AST_LIVE, _live),
+    "irrelevance_mean": DerivedScore(IRRELEVANCE, lambda v: _mean(v, IRRELEVANCE)),
+    "multi_turn": DerivedScore(MULTI_TURN, lambda v: _mean(v, MULTI_TURN)),
+    "web_search": DerivedScore(WEB_SEARCH, lambda v: _mean(v, WEB_SEARCH)),
+    "memory": DerivedScore(MEMORY, lambda v: _mean(v, MEMORY)),
+    "agentic": DerivedScore(AGENTIC, _agentic),
+    "offline_subset": DerivedScore(tuple(c for c in COUNTED if c in GROUPS["offline"]), _offline),
+    "overall": DerivedScore(COUNTED, lambda v: _without_agentic(v) + 0.4 * _agentic(v)),
+}
+
+
+def estimate(name: str, values: Mapping[str, Values], n: int, seed: int) -> Interval | None:
+    """The derived number with its interval from `n` resamples of the tasks within each category; None while a
+    category is absent. `values`: category -> task -> one value per trial."""
+    derived = DERIVED[name]
+    if any(not values.get(c) for c in derived.needs):
+        return None
+    return stratified({c: task_means(values[c]) for c in derived.needs}, derived.of, n, seed)
 
 
 def score_records(
@@ -29,91 +113,50 @@ def score_records(
     skipped: Mapping[str, str],
     min_complete: float,
     bootstrap: int,
-    seed: int,
-    **identity: Any,
+    **identity: Unpack[Identity],
 ) -> list[ScoreRecord]:
-    """`tasks`: category -> its tasks. `floors`: category -> what doing nothing scores. `skipped`: category -> why."""
-    shared = {
-        "benchmark": "bfcl",
-        "bootstrap": bootstrap,
-        "seed": seed,
-        "min_complete": min_complete,
-        **identity,
-    }
+    """`strict` and `upstream` of each category, then `derived` (from the strict scores) and `upstream` of the groups.
+
+    tasks: category -> its tasks. floors: category -> what doing nothing scores. skipped: category -> why.
+    """
     records: list[ScoreRecord] = []
-    strict: Scores = {}
-    upstream: Scores = {}
+    strict: dict[str, Values] = {}
+    upstream: dict[str, Values] = {}
+    seed = identity.get("seed", 0)
     for category, names in tasks.items():
         own = [s for s in samples if s.task.split("/", 1)[0] == category]
-        pair = _category(category, own, plan(names, trials), {"do_nothing": floors[category]}, shared)
-        records += pair
-        if pair[0].score is not None:
-            strict[category] = values_by_task(own, METRIC)
-            upstream[category] = upstream_by_task(own)
-    for name in _shown(tasks):
-        records += _group(name, records, strict, upstream, floors, skipped, bootstrap, seed)
+        (record,) = summarise(
+            own, plan(names, trials), benchmark="bfcl", subset=category, metrics=["reward"], bootstrap=bootstrap,
+            floors={"reward": {DO_NOTHING: floors[category]}}, min_complete=min_complete, **identity,
+        )  # fmt: skip
+        counted = upstream_by_task(own)
+        printed = cluster_bootstrap(counted, bootstrap, seed) if counted else None
+        records += [record, upstream_record(record, printed)]
+        if record.score is not None:
+            strict[category], upstream[category] = values_by_task(own, "reward"), counted
+    for name, derived in DERIVED.items():
+        if name in ALWAYS or any(c in tasks for c in derived.needs):
+            base = _over(name, records, floors, skipped)
+            withheld = tuple(f"{c}: withheld" for c in derived.needs if c in tasks and c not in strict)
+            for source, values, why in (("derived", strict, withheld), ("upstream", upstream, ())):
+                score, low, high = estimate(name, values, bootstrap, seed) or WITHHELD
+                own_skipped = (*base.skipped, *why)
+                records.append(
+                    replace(base, source=source, score=score, low=low, high=high, skipped=own_skipped)
+                )
     return records
 
 
-def _category(
-    category: str,
-    own: Sequence[SampleRecord],
-    planned: Plan,
-    floors: dict[str, float],
-    shared: dict[str, Any],
-) -> list[ScoreRecord]:
-    (strict,) = summarise(
-        own, planned, metrics=[METRIC], subset=category, floors={METRIC: floors}, source="strict", **shared
-    )
-    counted = {} if strict.score is None else upstream_by_task(complete_plan(own, planned))
-    score, low, high = (
-        cluster_bootstrap(counted, shared["bootstrap"], shared["seed"]) if counted else (None, None, None)
-    )
-    return [strict, replace(strict, source="upstream", score=score, low=low, high=high)]
-
-
-def _shown(tasks: Mapping[str, Any]) -> list[str]:
-    return [n for n, d in DERIVED.items() if n in ALWAYS or any(c in tasks for c in d.needs)]
-
-
-def _group(
-    name: str,
-    records: Sequence[ScoreRecord],
-    strict: Scores,
-    upstream: Scores,
-    floors: Mapping[str, float],
-    skipped: Mapping[str, str],
-    bootstrap: int,
-    seed: int,
-) -> list[ScoreRecord]:
-    """The derived record and BFCL's, from the categories' `records`; at least one category was asked for."""
-    needs = DERIVED[name].needs
+def _over(
+    name: str, records: Sequence[ScoreRecord], floors: Mapping[str, float], skipped: Mapping[str, str]
+) -> ScoreRecord:
+    """What the records of a group share: counts of its categories, its floor, which categories were not run."""
+    needs, of = DERIVED[name]
     parts = [r for r in records if r.subset in needs and r.source == "strict"]
-    template = _summed(parts) if parts else replace(records[0], **dict.fromkeys(_COUNTED, 0))
+    if not parts:  # at least one category was asked for, though none of these
+        nobody = dict.fromkeys(("n_tasks", "n_scored", "n_agent_failure", "n_infra_failure", "n_missing"), 0)
+        parts = [replace(records[0], subset="", **nobody)]
     asked = {r.subset for r in parts}
-    lacking = [f"{c}: {skipped.get(c, 'not asked for')}" for c in needs if c not in asked]
-    withheld = [f"{c}: withheld" for c in needs if c in asked and c not in strict]
-    floor = {"do_nothing": DERIVED[name].of(floors)} if all(c in floors for c in needs) else {}
-    made = []
-    for source, values in (("derived", strict), ("upstream", upstream)):
-        score, low, high = estimate(name, values, bootstrap, seed) or (None, None, None)
-        made.append(
-            replace(
-                template,
-                subset=name,
-                source=source,
-                score=score,
-                low=low,
-                high=high,
-                floors=floor,
-                skipped=(*lacking, *(withheld if source == "derived" else ())),
-            )  # fmt: skip
-        )
-    return made
-
-
-_COUNTED = ("n_tasks", "n_scored", "n_agent_failure", "n_infra_failure", "n_missing")
-
-
-def _summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
-    return replace(parts[0], **{field: sum(getattr(p, field) for p in parts) for field in _COUNTED})
+    lacking = tuple(f"{c}: {skipped.get(c, 'not asked for')}" for c in needs if c not in asked)
+    floor = {DO_NOTHING: of(floors)} if all(c in floors for c in needs) else {}
+    return replace(summed(parts), subset=name, floors=floor, skipped=lacking)

@@ -1,7 +1,7 @@
-"""What a model server's answer says beyond its words, read alike for every harness.
+"""What a model server's answer and a harness's files say, read alike for every harness.
 
-Flows in: the text of an answer, or of a refusal. Flows out: what is wrong with it; whether a call was left in it unread;
-how many tokens to ask for instead.
+Flows in: the text of an answer, or of a refusal; a file of JSON lines. Flows out: what is wrong with the answer;
+whether a call was left in it unread; how many tokens to ask for instead; the rows that were written whole.
 Invariant: standard library only, since the drivers load this file by its path in the interpreters of the harnesses.
 """
 
@@ -92,3 +92,14 @@ def well_formed(call):
     except (ValueError, TypeError):
         return False
     return isinstance(function.get("name"), str) and isinstance(arguments, dict)
+
+
+def read_rows(file):
+    """The objects of a JSON Lines file; none where there is no file. A line cut off by a kill is one that is missing."""
+    rows = []
+    for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return [row for row in rows if isinstance(row, dict)]
