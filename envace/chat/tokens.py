@@ -96,8 +96,7 @@ class TokenLog:
             raise ValueError(f"a user turn cannot have the role {message.role!r}")
         self._add("user", [message])
 
-    # --- what stands behind a generation
-    # ----------------------------------------------------------------------
+    # --- what stands behind a generation ----------------------------------------------------------
 
     def _add(self, kind: str, new: Sequence[Message]) -> None:
         """Continue the ids where the template and the generation allow it, else write the prompt anew."""
@@ -159,8 +158,7 @@ class TokenLog:
             self._restart, self._sampled = reason, False
         self._ids = list(ids)
 
-    # --- what a generation says
-    # -------------------------------------------------------------------------------
+    # --- what a generation says -------------------------------------------------------------------
 
     def _note_thought(self, ids: Sequence[int], said: Message | None) -> Message | None:
         """Remember that the ids hold a thought; the message is read when that alone can tell."""

@@ -87,8 +87,7 @@ def latest_record(records: Sequence[Record], call: ToolCall, turn: int) -> Recor
     return next((r for r in reversed(found) if r.turn <= turn), found[0] if found else None)
 
 
-# --- agreement
-# ------------------------------------------------------------------------------------------------
+# --- agreement ------------------------------------------------------------------------------------
 
 
 def agreement(said: JSON, truth: JSON) -> float:

@@ -67,8 +67,7 @@ def collapse_metrics(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> 
     return {f"collapse/{name}": value for name, value in values.items() if value is not None}
 
 
-# --- entropy
-# --------------------------------------------------------------------------------------------------
+# --- entropy --------------------------------------------------------------------------------------
 
 
 def state_entropy(pairs: Iterable[Pair]) -> float | None:
@@ -103,8 +102,7 @@ def entropy_bits(counts: Iterable[int]) -> float:
     return float(-(share * np.log2(share)).sum()) + 0.0  # -0.0 of a single value becomes 0.0
 
 
-# --- what was said and what is true
-# ---------------------------------------------------------------------------
+# --- what was said and what is true ---------------------------------------------------------------
 
 
 def rehearsed(episode: Episode, task: Task) -> list[Response]:

@@ -34,8 +34,7 @@ from envace.types import Episode, Generation
 Judged = Mapping[str, float | None]  # episode -> its judged reward
 
 
-# --- of one generation
-# ----------------------------------------------------------------------------------------
+# --- of one generation ----------------------------------------------------------------------------
 
 
 def credited_reward(episode: Episode, generation: Generation, method: Method) -> float | None:
@@ -82,8 +81,7 @@ CREDITS: dict[str, Callable[[Episode, int], float]] = {
 }
 
 
-# --- of a batch
-# -----------------------------------------------------------------------------------------------
+# --- of a batch -----------------------------------------------------------------------------------
 
 
 def trained_rewards(

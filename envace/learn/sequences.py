@@ -71,8 +71,7 @@ class TrainingSequence:
     rows: tuple[TrainingRow, ...]
 
 
-# --- of an episode
-# --------------------------------------------------------------------------------------------
+# --- of an episode --------------------------------------------------------------------------------
 
 
 def sequences_of(episode: Episode, method: Method) -> list[TrainingSequence]:
@@ -165,8 +164,7 @@ JOINS: dict[str, Callable[[Sequence[TrainingSequence]], list[TrainingSequence]]]
 }
 
 
-# --- of a batch
-# -----------------------------------------------------------------------------------------------
+# --- of a batch -----------------------------------------------------------------------------------
 
 
 def batch_rows(

@@ -152,8 +152,7 @@ async def _turns(state: EpisodeState) -> None:
         state.say(Message(role="user", content=text, turn=state.turn))
 
 
-# --- a step
-# ---------------------------------------------------------------------------------------------------
+# --- a step ---------------------------------------------------------------------------------------
 
 
 async def _step(state: EpisodeState) -> bool:
@@ -221,8 +220,7 @@ def _read(state: EpisodeState, completion: Completion) -> tuple[ParsedReply, Fai
     return reply, failure
 
 
-# --- the end of a turn
-# ----------------------------------------------------------------------------------------
+# --- the end of a turn ----------------------------------------------------------------------------
 
 
 async def _judge_turn(state: EpisodeState) -> bool:

@@ -164,8 +164,7 @@ def same_state(a: World, b: World) -> bool:
     return json.dumps(a.state(), sort_keys=True) == json.dumps(b.state(), sort_keys=True)
 
 
-# --- a dialogue in a world
-# ------------------------------------------------------------------------------------
+# --- a dialogue in a world ------------------------------------------------------------------------
 
 Seen = list[tuple[ToolCall, JSON]]  # this turn's calls with what was shown for them, in order
 Step = Callable[

@@ -28,8 +28,7 @@ def same(found, expected):
     return json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-# --- the published code's grammars, restated from their description
-# -------------------------------------------
+# --- the published code's grammars, restated from their description -------------------------------
 
 
 def authors_calls(text):
@@ -73,8 +72,7 @@ def authors_result(text):
     return {"value": value} if good else {"code": "INVALID_EXECUTION_RESULT_TYPE"}
 
 
-# --- the page
-# ---------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def code(text):
@@ -114,9 +112,7 @@ def shorten(plain):
 def table(name):
     """The markdown table of one file."""
     columns = ["ignore", "execute", "authors"] if name == "calls" else ["envace", "authors"]
-    heads = {
-        "ignore": "`ignore`", "execute": "`execute`", "authors": "published code", "envace": "envace"
-    }  # fmt: skip
+    heads = {"ignore": "`ignore`", "execute": "`execute`", "authors": "published code", "envace": "envace"}
     lines = [
         "| case | written | " + " | ".join(heads[c] for c in columns) + " |",
         "|---" * (len(columns) + 2) + "|",

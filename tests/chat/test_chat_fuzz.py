@@ -15,7 +15,28 @@ from envace.types import FailureReason, ToolCall
 
 TAGS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<execution_result>", "</execution_result>"]
 GET = '{"name": "get", "arguments": {"q": 1}}'
-PIECES = [*TAGS, GET, '{"a": 1}', '"', '\\"', "\\", "<", "[", "]", "{", "}", ",", ":", "\n", " ", "\0", "\ud800", "é", "tool_", "call>"]  # fmt: skip
+PIECES = [
+    *TAGS,
+    GET,
+    '{"a": 1}',
+    '"',
+    '\\"',
+    "\\",
+    "<",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "\n",
+    " ",
+    "\0",
+    "\ud800",
+    "é",
+    "tool_",
+    "call>",
+]
 soup = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 anything = soup | st.text(st.characters(), max_size=60)
 more = settings(max_examples=150, deadline=None)
@@ -23,16 +44,24 @@ modes = st.sampled_from(["ignore", "execute"])
 
 CALL_REASONS = {"empty_output", "no_call_found", "bad_json", "no_arguments", "no_name"}
 RESULT_REASONS = {
-    "empty_output", "no_result_tag", "result_tag_malformed", "result_bad_json", "result_bad_type"
-}  # fmt: skip
+    "empty_output",
+    "no_result_tag",
+    "result_tag_malformed",
+    "result_bad_json",
+    "result_bad_type",
+}
 
 plain = st.text(st.characters(exclude_categories=["Cs", "Cn"], exclude_characters="\0"), max_size=12)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
-    | plain | st.sampled_from(TAGS),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | plain
+    | st.sampled_from(TAGS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(plain, inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 names = plain.map(str.strip).filter(bool) | st.sampled_from(TAGS)
 calls = st.builds(ToolCall, name=names, arguments=st.dictionaries(plain, values, max_size=3))
 
@@ -131,8 +160,7 @@ def test_nothing_joins_across_a_thought(text):
         at = text.index(part, at) + len(part)
 
 
-# --- time, counted: no clock
-# ------------------------------------------------------------------------------------
+# --- time, counted: no clock ----------------------------------------------------------------------
 
 
 def slow_body_end(text, at):
@@ -183,9 +211,23 @@ def steps_of(parse, text):
 
 @pytest.mark.parametrize(
     "piece",
-    [*TAGS, GET, "<tool_call>{", '<tool_call>"', '<tool_call>\\"', "<tool_call>[[", f"<tool_call>{GET}</tool_call>",
-     "<think>a</think>", "a</think>", f"{OPEN}{{", f"{OPEN}[1]</execution_result>", " ", "\n", "x"],
-)  # fmt: skip
+    [
+        *TAGS,
+        GET,
+        "<tool_call>{",
+        '<tool_call>"',
+        '<tool_call>\\"',
+        "<tool_call>[[",
+        f"<tool_call>{GET}</tool_call>",
+        "<think>a</think>",
+        "a</think>",
+        f"{OPEN}{{",
+        f"{OPEN}[1]</execution_result>",
+        " ",
+        "\n",
+        "x",
+    ],
+)
 @pytest.mark.parametrize("parse", [parse_assistant, parse_result], ids=lambda f: f.__name__)
 def test_twice_the_text_takes_at_most_twice_the_steps(parse, piece):
     few, many = steps_of(parse, piece * 200), steps_of(parse, piece * 400)

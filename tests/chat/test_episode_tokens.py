@@ -24,9 +24,13 @@ from envace.types import FinishReason, Message, Observation, Role, Source, StopR
 RENDERERS = {kind: renderer(kind) for kind in KINDS}
 CALL = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
 TASK = Task(
-    id="t", prefix=(Message(role="user", content="hi"),), user_turns=("and", "more"), tools=tuple(TOOLS),
-    checklist=((), (), ()), source="test",
-)  # fmt: skip
+    id="t",
+    prefix=(Message(role="user", content="hi"),),
+    user_turns=("and", "more"),
+    tools=tuple(TOOLS),
+    checklist=((), (), ()),
+    source="test",
+)
 PARAMS = RolloutParams(prompt_tokens=3000, response_tokens=400, max_steps=12, max_calls=99, max_errors=99)
 
 
@@ -45,11 +49,21 @@ def played(r, script, method=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("envace.rollout.state.TokenLog", remember)
-        episode = asyncio.run(run_episode(
-            TASK, policy=ScriptedPolicy(script, r), source=EnvironmentSource(World()), renderer=r, judge=RuleJudge(),
-            method=method or Method(), params=PARAMS, episode_id="e", group_id="g", seed=1,
-            prompt_set=load_prompt_set("compact"),
-        ))  # fmt: skip
+        episode = asyncio.run(
+            run_episode(
+                TASK,
+                policy=ScriptedPolicy(script, r),
+                source=EnvironmentSource(World()),
+                renderer=r,
+                judge=RuleJudge(),
+                method=method or Method(),
+                params=PARAMS,
+                episode_id="e",
+                group_id="g",
+                seed=1,
+                prompt_set=load_prompt_set("compact"),
+            )
+        )
     return episode, logs[0]
 
 

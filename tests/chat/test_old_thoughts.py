@@ -121,16 +121,22 @@ def test_the_log_line_names_what_keeping_overrules():
         "new row (thoughts_dropped): a user turn after a thought"
     )
     assert described(thinking, "keep").endswith("; old_thoughts keep appends all the same")
-    every = "chat template: appends: tool results, tool results after a thought, a user turn, a user turn after a thought"
+    steps = "tool results, tool results after a thought, a user turn, a user turn after a thought"
+    every = f"chat template: appends: {steps}"
     assert described(shape_of(ByteRenderer()), "keep") == every
 
 
 @pytest.mark.parametrize("old_thoughts", ["keep", "template"])
 def test_a_trained_policy_is_shown_the_same_prompts_in_training_and_in_evaluation(old_thoughts):
-    params = parse({
-        "train": {"runs": ["own-1"]}, "arms": {"own": {"old_thoughts": old_thoughts}},
-        "eval": {"policies": ["own-1"]}, "tts": {"policy": "own-1"}, "fidelity": {"policies": ["own-1"]},
-    })  # fmt: skip
+    params = parse(
+        {
+            "train": {"runs": ["own-1"]},
+            "arms": {"own": {"old_thoughts": old_thoughts}},
+            "eval": {"policies": ["own-1"]},
+            "tts": {"policy": "own-1"},
+            "fidelity": {"policies": ["own-1"]},
+        }
+    )
     task = next(t for t in generate(7, "held", 24) if t.n_turns > 1)
     easy = (tuple(replace(i, required_for_next_turn=False) for i in items) for items in task.checklist)
     task = replace(task, checklist=tuple(easy))
@@ -138,14 +144,34 @@ def test_a_trained_policy_is_shown_the_same_prompts_in_training_and_in_evaluatio
         lambda q: completion(THINKING, [f"<think>\nm{q.step}\n</think>\n\nok"], THINKING.end_id)
     )
     method = replace(params.resolved_method("own"), source="environment")
-    trained = asyncio.run(run_episode(
-        task, policy=policy, source=make_source(task, method, policy, THINKING, ROLLOUT), renderer=THINKING,
-        judge=RuleJudge(), method=method, params=ROLLOUT, episode_id="e", group_id="g", seed=1,
-        prompt_set=load_prompt_set("compact"),
-    ))  # fmt: skip
-    _, [evaluated] = asyncio.run(evaluate(
-        policy, [task], trials=1, seed=2, params=ROLLOUT, method=params.played_method("own-1"), renderer=THINKING,
-        judge=RuleJudge(), temperature=1.0, concurrency=1,
-    ))  # fmt: skip
+    trained = asyncio.run(
+        run_episode(
+            task,
+            policy=policy,
+            source=make_source(task, method, policy, THINKING, ROLLOUT),
+            renderer=THINKING,
+            judge=RuleJudge(),
+            method=method,
+            params=ROLLOUT,
+            episode_id="e",
+            group_id="g",
+            seed=1,
+            prompt_set=load_prompt_set("compact"),
+        )
+    )
+    _, [evaluated] = asyncio.run(
+        evaluate(
+            policy,
+            [task],
+            trials=1,
+            seed=2,
+            params=ROLLOUT,
+            method=params.played_method("own-1"),
+            renderer=THINKING,
+            judge=RuleJudge(),
+            temperature=1.0,
+            concurrency=1,
+        )
+    )
     assert len(prompts(trained)) > 1 and prompts(trained) == prompts(evaluated)
     assert ("m0" in THINKING.decode(prompts(evaluated)[1])) == (old_thoughts == "keep")

@@ -17,11 +17,16 @@ from envace.chat.validate import validate_call
 from envace.types import FailureReason, ToolCall
 
 CODES = {
-    "NO_TOOL_CALL_FOUND": "no_call_found", "JSON_DECODE_ERROR": "bad_json", "NO_ARGUMENTS": "no_arguments",
-    "INVALID_TOOL_NAME": "no_name", "EMPTY_SIMULATOR_OUTPUT": "empty_output",
-    "NO_EXECUTION_RESULT_TAG_FOUND": "no_result_tag", "EXECUTION_RESULT_TAG_MALFORMED": "result_tag_malformed",
-    "SIMULATOR_JSON_DECODE_ERROR": "result_bad_json", "INVALID_EXECUTION_RESULT_TYPE": "result_bad_type",
-}  # fmt: skip
+    "NO_TOOL_CALL_FOUND": "no_call_found",
+    "JSON_DECODE_ERROR": "bad_json",
+    "NO_ARGUMENTS": "no_arguments",
+    "INVALID_TOOL_NAME": "no_name",
+    "EMPTY_SIMULATOR_OUTPUT": "empty_output",
+    "NO_EXECUTION_RESULT_TAG_FOUND": "no_result_tag",
+    "EXECUTION_RESULT_TAG_MALFORMED": "result_tag_malformed",
+    "SIMULATOR_JSON_DECODE_ERROR": "result_bad_json",
+    "INVALID_EXECUTION_RESULT_TYPE": "result_bad_type",
+}
 # Where a reader behind the parser would break, or nothing is stated.
 CALLS_READ_OTHERWISE = {
     "NaN": {"calls": [["get", {"id": "NaN"}]]},

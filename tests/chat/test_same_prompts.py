@@ -14,7 +14,8 @@ from envace.errors import EnvironmentUnready, ParamsError
 
 START = ROOT / "envace/policy/start"
 FOUND = (
-    "chat template: appends: tool results, a user turn; new row (opening_dropped): tool results after a thought; "
+    "chat template: appends: tool results, a user turn; "
+    "new row (opening_dropped): tool results after a thought; "
     "new row (thoughts_dropped): a user turn after a thought"
 )
 

@@ -9,9 +9,28 @@ from envace.types import Message, ToolCall
 
 RENDERERS = [renderer(kind) for kind in KINDS]
 PIECES = [
-    "a", "Z", "é", "漢", "🙂", "1", "42", " ", "  ", "\n", "\n\n", ".", "...", '"', "{", "}", "order", "status", "\t",
-    "'s", "\u3000",
-]  # fmt: skip
+    "a",
+    "Z",
+    "é",
+    "漢",
+    "🙂",
+    "1",
+    "42",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    ".",
+    "...",
+    '"',
+    "{",
+    "}",
+    "order",
+    "status",
+    "\t",
+    "'s",
+    "\u3000",
+]
 FORGED = [*PIECES, "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>", "</tool_response>"]
 
 plain = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda parts: "".join(parts).strip())
@@ -59,7 +78,12 @@ def test_bug_4_every_sampled_token_stands_in_a_row_once(chat, r):
     assert [ids for _, row in play(r, chat).rows for ids in row] == sampled
 
 
-@given(st.lists(st.lists(st.sampled_from(["order", "a", " ", "é", "status", "12", "x"]), min_size=1), max_size=4), st.sampled_from(RENDERERS))  # fmt: skip
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["order", "a", " ", "é", "status", "12", "x"]), min_size=1), max_size=4
+    ),
+    st.sampled_from(RENDERERS),
+)
 @settings(max_examples=80, deadline=None)
 def test_bug_3_sampled_ids_survive_where_their_text_would_be_tokenised_otherwise(replies, r):
     """Every reply is sampled piece by piece, so that no token spans two pieces."""

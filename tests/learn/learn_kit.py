@@ -10,9 +10,15 @@ def row(
     reward=1.0, role=Role.ACT, group="g", episode="e", turn=0, tokens=1, trained=True, **more
 ) -> TrainingRow:
     return TrainingRow(
-        role=role, group_id=group, episode_id=episode, turn=turn, reward=reward, length=tokens,
-        trained=tokens * trained, **more,
-    )  # fmt: skip
+        role=role,
+        group_id=group,
+        episode_id=episode,
+        turn=turn,
+        reward=reward,
+        length=tokens,
+        trained=tokens * trained,
+        **more,
+    )
 
 
 def sequence(prompt, response, *args, trained=True, logprobs=True, **more) -> TrainingSequence:

@@ -17,8 +17,7 @@ def adv(rewards, groups, roles, episodes, **switches):
     return role_advantages(rewards, groups, roles, episodes, **switches)
 
 
-# --- the specification's vectors
-# ------------------------------------------------------------------------------
+# --- the specification's vectors ------------------------------------------------------------------
 
 VECTOR = ([1.0, 1.0, 0.0, 1.0], ["x"] * 4, [ACT, ACT, ACT, REHEARSE], ["a", "a", "b", "a"])
 
@@ -51,8 +50,7 @@ def test_a_long_success_keeps_its_credit_under_the_trajectory_baseline():
     assert adv(*args, baseline="trajectory")[0][0] == pytest.approx(0.75)
 
 
-# --- degenerate groups
-# ----------------------------------------------------------------------------------------
+# --- degenerate groups ----------------------------------------------------------------------------
 
 
 def test_bug_18_a_group_of_one_gets_zero_by_default_and_its_reward_when_raw():
@@ -93,8 +91,7 @@ def test_roles_of_one_prompt_have_baselines_of_their_own():
     assert found.roles[REHEARSE].constant == 1 and found.roles[ACT].constant == 0
 
 
-# --- rows outside every baseline
-# ------------------------------------------------------------------------------
+# --- rows outside every baseline ------------------------------------------------------------------
 
 
 def test_bug_14_an_unscored_row_is_outside_the_baseline_with_advantage_zero():
@@ -159,8 +156,7 @@ def test_integer_ids_and_text_ids_agree_even_when_integers_are_sparse():
     np.testing.assert_array_equal(as_text, as_ints)
 
 
-# --- properties
-# -----------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------
 
 REWARD = st.one_of(st.none(), st.floats(-1, 1, allow_nan=False, width=32))
 # episodes: (group, reward, ACT rows, REHEARSE rows)

@@ -22,8 +22,7 @@ def adv(rewards, episodes, prior=None, **switches):
     return role_advantages(rewards, ["x"] * n, [ACT] * n, episodes, prior_R=prior_R, **switches)
 
 
-# --- leave one out
-# --------------------------------------------------------------------------------------------
+# --- leave one out --------------------------------------------------------------------------------
 
 
 def test_leave_one_out_compares_with_the_other_episodes():
@@ -50,8 +49,7 @@ def test_leave_one_out_is_the_trajectory_baseline_times_n_over_n_minus_one(rewar
     np.testing.assert_allclose(out, own * n / (n - 1), atol=1e-12)
 
 
-# --- shrinkage
-# ------------------------------------------------------------------------------------------------
+# --- shrinkage ------------------------------------------------------------------------------------
 
 
 def test_shrinkage_draws_the_mean_towards_the_running_one():
@@ -78,8 +76,7 @@ def test_shrinkage_gives_a_lone_episode_and_a_constant_group_something_to_be_com
     assert a.tolist() == [0.125, 0.125] and found.constant == 1 and found.lone == 0
 
 
-# --- turns
-# ----------------------------------------------------------------------------------------------------
+# --- turns ----------------------------------------------------------------------------------------
 
 
 def test_turns_are_compared_with_the_same_turn_of_other_episodes():
@@ -94,8 +91,7 @@ def test_turns_are_compared_with_the_same_turn_of_other_episodes():
     assert (found.groups, found.lone) == (3, 1)
 
 
-# --- what a group can be
-# --------------------------------------------------------------------------------------
+# --- what a group can be --------------------------------------------------------------------------
 
 KINDS = (  # reward, prompt, role, episode, trained
     (1.0, "mixed", ACT, "a", True),
@@ -121,8 +117,7 @@ def test_lone_constant_empty_and_unscored_groups_are_counted_and_get_zero(baseli
     assert (rehearse.groups, rehearse.lone, rehearse.empty_groups, rehearse.unscored_groups) == (1, 1, 3, 0)
 
 
-# --- the running mean
-# -----------------------------------------------------------------------------------------
+# --- the running mean -----------------------------------------------------------------------------
 
 
 def row(*args, episode="a", source="desk", **more):

@@ -64,9 +64,14 @@ def shelf(monkeypatch):
 
 def task(world=None, records=()) -> Task:
     return Task(
-        id="t", prefix=(Message(role="user", content="go"),), tools=(), checklist=((),), source="test",
-        world=world, records=records,
-    )  # fmt: skip
+        id="t",
+        prefix=(Message(role="user", content="go"),),
+        tools=(),
+        checklist=((),),
+        source="test",
+        world=world,
+        records=records,
+    )
 
 
 def episode(*answers: tuple[ToolCall, object], turn: int = 0, **kept) -> Episode:
@@ -77,9 +82,17 @@ def episode(*answers: tuple[ToolCall, object], turn: int = 0, **kept) -> Episode
         messages.append(Message(role="assistant", content="", calls=(call,), turn=turn))
         messages.append(Message(role="tool", content=json.dumps(content), name=call.name, turn=turn))
     return Episode(
-        id="e", task_id="t", group_id="g", seed=0, prompt_set="h", generations=(), messages=tuple(messages),
-        observations=tuple(observations), reward=1.0, stop=StopReason.DONE,
-    )  # fmt: skip
+        id="e",
+        task_id="t",
+        group_id="g",
+        seed=0,
+        prompt_set="h",
+        generations=(),
+        messages=tuple(messages),
+        observations=tuple(observations),
+        reward=1.0,
+        stop=StopReason.DONE,
+    )
 
 
 WORLD = {"kind": "shelf", "places": {"a": "empty", "b": "full", "c": "old"}}

@@ -111,8 +111,7 @@ def test_log_probabilities_may_be_unknown_but_never_of_another_length():
         rows_of(episode(generation(ACT, (1, 2), logprobs=(-1.0,))), Method())
 
 
-# --- credit
-# ---------------------------------------------------------------------------------------------------
+# --- credit ---------------------------------------------------------------------------------------
 
 
 def judged_turns(turns: tuple[int, ...], rewards: tuple[float, ...], reward: float | None, **changes: object):
@@ -162,8 +161,7 @@ def test_turns_of_reward_to_go_have_baselines_of_their_own():
     assert seen == pytest.approx(expected) and found.groups == 6 and found.lone == 0
 
 
-# --- metrics
-# --------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------
 
 
 def metrics():
@@ -245,9 +243,13 @@ def test_rehearsed_success_needs_every_required_item_of_every_turn():
         )
 
     task = Task(
-        id="t", prefix=(), user_turns=("more",), tools=(), source="test",
+        id="t",
+        prefix=(),
+        user_turns=("more",),
+        tools=(),
+        source="test",
         checklist=((item("C0", True), item("C1", False)), (item("C0", True),)),
-    )  # fmt: skip
+    )
 
     def judged(*answers: tuple[int, str, Answer], **changes: object) -> Episode:
         return episode(verdicts=tuple(Verdict(item_id=i, turn=t, answer=a) for t, i, a in answers), **changes)

@@ -62,19 +62,22 @@ def test_no_generations_no_sequences():
     assert merged([]) == []
 
 
-# --- a batch
-# --------------------------------------------------------------------------------------------------
+# --- a batch --------------------------------------------------------------------------------------
 
 
 def test_rows_come_back_with_where_they_lie_and_their_trained_tokens():
     rows, _ = batch(merged(GROWING), padding=1)
     assert [(r.role, r.turn, r.reward, r.trained) for r in rows] == [
-        (REHEARSE, 0, 1.0, 3), (ACT, 0, 1.0, 2), (ACT, 1, 0.5, 1), (REHEARSE, 0, 1.0, 0)
-    ]  # fmt: skip
+        (REHEARSE, 0, 1.0, 3),
+        (ACT, 0, 1.0, 2),
+        (ACT, 1, 0.5, 1),
+        (REHEARSE, 0, 1.0, 0),
+    ]
     assert [(r.sequence, r.start, r.length) for r in rows] == [(0, 0, 3), (1, 0, 2), (1, 4, 1), (2, 0, 3)]
 
 
-FACTORS = {  # wanted weight over verl's, for rows of 3 (REHEARSE), 2 and 1 tokens; verl sees streams of 3 and 3
+# wanted weight over verl's, for rows of 3 (REHEARSE), 2 and 1 tokens; verl sees sequences of 3 and 3
+FACTORS = {
     ("token", "merged"): (1.0, 1.0, 1.0),
     ("generation", "merged"): (1 / 9 * 6, 1 / 6 * 6, 1 / 3 * 6),
     ("episode", "merged"): (1.0, 1.0, 1.0),
@@ -113,8 +116,7 @@ def test_a_batch_of_nothing_but_padding_moves_nothing():
     assert not token_advantages(rows, masks, Method())[0].any()
 
 
-# --- loss and gradient
-# ----------------------------------------------------------------------------------------
+# --- loss and gradient ----------------------------------------------------------------------------
 
 EPISODE = st.lists(
     st.tuples(

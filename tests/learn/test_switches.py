@@ -53,9 +53,16 @@ def generation(
     role: Role, prompt: tuple[int, ...], output: tuple[int, ...], turn: int = 0, text: str = "words"
 ):
     return Generation(
-        role=role, turn=turn, step=0, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * len(output), text=text,
-        sampling=Sampling(), finish=FinishReason.STOP,
-    )  # fmt: skip
+        role=role,
+        turn=turn,
+        step=0,
+        prompt_ids=prompt,
+        output_ids=output,
+        logprobs=(-1.0,) * len(output),
+        text=text,
+        sampling=Sampling(),
+        finish=FinishReason.STOP,
+    )
 
 
 def episode(
@@ -63,9 +70,18 @@ def episode(
 ) -> Episode:
     verdicts = tuple(Verdict(item_id="C0", turn=t, answer=Answer.YES) for t in range(len(turns)))
     return Episode(
-        id=name, task_id="t", group_id="g", seed=0, prompt_set="h", generations=generations, messages=(),
-        verdicts=verdicts, turn_rewards=turns, reward=reward, stop=StopReason.DONE,
-    )  # fmt: skip
+        id=name,
+        task_id="t",
+        group_id="g",
+        seed=0,
+        prompt_set="h",
+        generations=generations,
+        messages=(),
+        verdicts=verdicts,
+        turn_rewards=turns,
+        reward=reward,
+        stop=StopReason.DONE,
+    )
 
 
 # Two turns. a: two growing ACT generations and a rehearsal. b: one ACT generation without text. c: unscored.
@@ -92,9 +108,13 @@ def learned(method: Method):
     sequences."""
     rows, masks = batch([s for e in GROUP for s in sequences_of(e, method)])
     reward_R = trained_rewards(
-        [r.reward for r in rows], [r.episode_id for r in rows], {e.id: e.reward for e in GROUP},
-        scheme=method.reward, seed=1, step=1,
-    )  # fmt: skip
+        [r.reward for r in rows],
+        [r.episode_id for r in rows],
+        {e.id: e.reward for e in GROUP},
+        scheme=method.reward,
+        seed=1,
+        step=1,
+    )
     rows = [replace(r, reward=reward) for r, reward in zip(rows, reward_R)]
     rows, _ = advantages(rows, method, MEANS)
     given = verl_weights([m.sum() for m in masks], LOSS_AGG_MODE[method.loss_weight])

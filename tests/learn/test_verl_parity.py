@@ -68,8 +68,7 @@ def test_the_trajectory_baseline_is_stock_grpo_over_one_row_an_episode(core, see
     np.testing.assert_allclose(ours, stock_E[:, 0][episode_R[act]], atol=1e-6)
 
 
-# --- loss weights
-# ---------------------------------------------------------------------------------------------
+# --- loss weights ---------------------------------------------------------------------------------
 
 VERLS_OWN = {"generation": "seq-mean-token-mean", "token": "token-mean"}
 
@@ -117,11 +116,17 @@ def verl_loss(core, values, masks, mode: str, order=None, cut: int = 99):
     from verl.workers.config import FSDPActorConfig
 
     config = FSDPActorConfig(
-        strategy="fsdp2", rollout_n=1, ppo_mini_batch_size=3, ppo_micro_batch_size_per_gpu=1, use_dynamic_bsz=True
-    )  # fmt: skip
+        strategy="fsdp2",
+        rollout_n=1,
+        ppo_mini_batch_size=3,
+        ppo_micro_batch_size_per_gpu=1,
+        use_dynamic_bsz=True,
+    )
     config.global_batch_info.update(
-        dp_size=1, batch_num_tokens=sum(int(m.sum()) for m in masks), global_batch_size=sum(int(m.any()) for m in masks)
-    )  # fmt: skip
+        dp_size=1,
+        batch_num_tokens=sum(int(m.sum()) for m in masks),
+        global_batch_size=sum(int(m.any()) for m in masks),
+    )
     order, width = order or list(range(len(masks))), max(map(len, masks))
 
     def padded(rows):

@@ -8,8 +8,13 @@ ACTS = [call("get"), "it is new", call("drop"), "dropped"]
 
 
 def parsed(**mcp):
-    return parse({
-        "rollout": {**to_dict(PARAMS), "mcp": mcp}, "train": {"runs": ["real-1"]},
-        "arms": {"real": {"source": "mcp", "roles": ["act"]}}, "eval": {"policies": ["start"]},
-        "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
-    })  # fmt: skip
+    return parse(
+        {
+            "rollout": {**to_dict(PARAMS), "mcp": mcp},
+            "train": {"runs": ["real-1"]},
+            "arms": {"real": {"source": "mcp", "roles": ["act"]}},
+            "eval": {"policies": ["start"]},
+            "tts": {"policy": "start"},
+            "fidelity": {"policies": ["start"]},
+        }
+    )

@@ -71,11 +71,11 @@ def mcp(url):
     return {"rollout": {"mcp": {"transport": "stdio", "url": command, "timeout_s": 120.0}}}
 
 
-# --- who answers, who is trained, what is compared
-# -----------------------------------------------------------------
+# --- who answers, who is trained, what is compared ------------------------------------------------
 
 AGREEING = group(
-    A=replace(A, rehearse=lambda r: render_result({"done": True})), B=replace(B, rehearse=lambda r: render_result({"x": 1}))
+    A=replace(A, rehearse=lambda r: render_result({"done": True})), B=replace(B,
+    rehearse=lambda r: render_result({"x": 1}))
 )  # fmt: skip
 LEARNING = {
     "source": [
@@ -84,7 +84,8 @@ LEARNING = {
              served=lambda messages: render_result({"sim": 1})),
         Case("environment", NO_REHEARSAL, seen=shown('{"true": 1}'), expected=True,
              more={"task": IN_SHOP, "rollout": {"worlds": {"params_shop": "params_kit:Shop"}}}),
-        Case("mcp", NO_REHEARSAL, seen=shown('{"id": "#a", "count": 1}'), expected=True, more=mcp, heavy=True),
+        Case("mcp", NO_REHEARSAL, seen=shown('{"id": "#a", "count": 1}'), expected=True, more=mcp,
+             heavy=True),
         Case("recorded", NO_REHEARSAL, seen=shown('{"id": "#a", "state": "new"}'), expected=True),
     ],
     "anchor_every": [
@@ -95,7 +96,8 @@ LEARNING = {
     "anchor_mode": [
         Case("substitute", act(7 / 24, -1 / 12, -5 / 24, ([3 / 16], [-3 / 16])), also={"anchor_every": 2}),
         # A agrees with the record of the second call and earns 1.2 there, so the mean is (1.1 + 0.625) / 2
-        Case("bonus", act(7 / 24, -1 / 12, -5 / 24, ([0.1375, 0.3375], [-0.2375] * 2)), also={"anchor_every": 2},
+        Case("bonus", act(7 / 24, -1 / 12, -5 / 24, ([0.1375, 0.3375], [-0.2375] * 2)),
+             also={"anchor_every": 2},
              more=AGREEING),
     ],
     "anchor_weight": [
@@ -138,7 +140,8 @@ LEARNING = {
         Case("trajectory", BASE),
         # Turn 0 earned what the episode did; turn 1 earned 1/2, 1/2 and nothing, with a mean of 1/3.
         Case("reward_to_go", {
-            "A": ([7 / 24, 7 / 24, 1 / 6, 1 / 6], [3 / 16, 0.0]), "B": ([-1 / 12, -1 / 12, 1 / 6, 1 / 6], [-3 / 16, 0.0]),
+            "A": ([7 / 24, 7 / 24, 1 / 6, 1 / 6], [3 / 16, 0.0]), "B": ([-1 / 12, -1 / 12, 1 / 6, 1 / 6],
+            [-3 / 16, 0.0]),
             "C": ([-5 / 24, -1 / 3], []),
         }),
     ],
@@ -150,8 +153,7 @@ LEARNING = {
 }  # fmt: skip
 
 
-# --- how much a row counts
-# -----------------------------------------------------------------------------------------
+# --- how much a row counts ------------------------------------------------------------------------
 
 
 def of_weights(p):
@@ -186,17 +188,21 @@ B_ACT, B_REHEARSE = (1 + 0.6 + 1.4 / 3) / 3, (0.95 + 0.625) / 2
 WEIGHING = {
     "loss_weight": [  # 3 and 4 tokens in A, 2 and 2 in C
         Case("token", PAIRED, seen=of_weights, expected=[[1 / 11] * 2, [1 / 11] * 2], more={"members": PAIR}),
-        Case("generation", PAIRED, seen=of_weights, expected=[[1 / 12, 1 / 16], [1 / 8] * 2], more={"members": PAIR}),
-        Case("episode", PAIRED, seen=of_weights, expected=[[1 / 14] * 2, [1 / 8] * 2], more={"members": PAIR}),
+        Case("generation", PAIRED, seen=of_weights, expected=[[1 / 12, 1 / 16], [1 / 8] * 2],
+             more={"members": PAIR}),
+        Case("episode", PAIRED, seen=of_weights, expected=[[1 / 14] * 2, [1 / 8] * 2],
+             more={"members": PAIR}),
     ],
     "role_weights": [
-        Case([1, 1], ONE_CALLED, seen=by_role, expected=(1 / (N_ACT + N_REHEARSE),) * 2, more={"members": ONE_CALL}),
+        Case([1, 1], ONE_CALLED, seen=by_role, expected=(1 / (N_ACT + N_REHEARSE),) * 2,
+             more={"members": ONE_CALL}),
         Case([1, 0.5], ONE_CALLED, seen=by_role, more={"members": ONE_CALL},
              expected=(1 / (N_ACT + N_REHEARSE / 2), 0.5 / (N_ACT + N_REHEARSE / 2))),
         Case([0, 3], ONE_CALLED, seen=by_role, expected=(0.0, 1 / N_REHEARSE), more={"members": ONE_CALL}),
     ],
     "rows": [
-        Case("generation", BASE, seen=lambda p: p.n_streams, expected={"A": (4, 2), "B": (4, 2), "C": (2, 0)}),
+        Case("generation", BASE, seen=lambda p: p.n_streams, expected={"A": (4, 2), "B": (4, 2), "C": (2,
+             0)}),
         Case("merged", BASE, seen=lambda p: p.n_streams, expected={"A": (1, 2), "B": (1, 2), "C": (1, 0)}),
     ],
     "empty_penalty": [
@@ -208,12 +214,15 @@ WEIGHING = {
     ],
     "blame_penalty": [
         Case(0.0, BLAME_BASE, more=BLAMED),
-        Case(0.1, {  # one row in each episode failed by itself: A's first rehearsal, B's and C's first ACT generation
+        # one row in each episode failed by itself: A's first rehearsal, B's and C's first ACT generation
+        Case(0.1, {
             "A": ([1 - B_ACT] * 4, [0.9 - B_REHEARSE, 1 - B_REHEARSE]),
             "B": ([0.525 - B_ACT, *[0.625 - B_ACT] * 3], [0.625 - B_REHEARSE]),
             "C": ([0.4 - B_ACT, *[0.5 - B_ACT] * 2], []),
-        }, more=BLAMED, seen=lambda p: [[g.failure for g in e.generations if g.failure] for e in p.episodes.values()],
-             expected=[[FailureReason.NO_RESULT_TAG], [FailureReason.SCHEMA_VIOLATION], [FailureReason.BAD_JSON]]),
+        }, more=BLAMED,
+             seen=lambda p: [[g.failure for g in e.generations if g.failure] for e in p.episodes.values()],
+             expected=[[FailureReason.NO_RESULT_TAG], [FailureReason.SCHEMA_VIOLATION],
+                       [FailureReason.BAD_JSON]]),
     ],
     "kl": [
         Case(0.0, BASE, seen=kl_keys, expected=["use_kl_loss=false", "kl_loss_coef=0.0"]),

@@ -87,29 +87,35 @@ PUBLISHED = [
 ]  # the first tag opens the message
 LINES = group(
     A=Member(PUBLISHED, rehearse=lambda r: f"\n{echo(r)}"),
-    B=Member([GOOD[1] + f"\n{text}" if "<" in text else text for text in GOOD], no=B.no, rehearse=lambda r: f"\n{echo(r)}"),
+    B=Member([GOOD[1] + f"\n{text}" if "<" in text else text for text in GOOD], no=B.no,
+    rehearse=lambda r: f"\n{echo(r)}"),
 )  # fmt: skip
 PLAYING = {
     "on_tool_error": [
         Case("observe", BASE, more=group(A=replace(A, rehearse=refused))),
         # A stops with turn 0 open, which is judged and worth 1: it earns 1/2, and so does C.
-        Case("terminate", {"A": ([-1 / 24], [-1 / 16]), "B": ([1 / 12] * 4, [1 / 16] * 2), "C": ([-1 / 24] * 2, [])},
+        Case("terminate", {"A": ([-1 / 24], [-1 / 16]), "B": ([1 / 12] * 4, [1 / 16] * 2),
+             "C": ([-1 / 24] * 2, [])},
              more=group(A=replace(A, rehearse=refused)), seen=stops,
              expected=[StopReason.TOOL_ERROR, StopReason.DONE, StopReason.DONE]),
     ],
     "validation": [  # A's first call breaks the schema
         Case("rehearsal", BASE, more=group(A=Member([NAMELESS, *GOOD[1:]]))),
-        Case("deterministic", {**BASE, "A": ([7 / 24] * 4, [3 / 16])}, more=group(A=Member([NAMELESS, *GOOD[1:]]))),
+        Case("deterministic", {**BASE, "A": ([7 / 24] * 4, [3 / 16])}, more=group(A=Member([NAMELESS,
+             *GOOD[1:]]))),
     ],
     "thought_calls": [
-        Case("execute", {**BASE, "A": ([7 / 24] * 3, [3 / 16])}, more=group(A=Member([f"<think>{GOOD[0]}</think>hi", "ok", "bye"]))),
-        Case("ignore", {"A": ([7 / 24] * 2, []), "B": ([-1 / 12] * 4, [0.0] * 2), "C": BASE["C"]},  # B rehearses alone
+        Case("execute", {**BASE, "A": ([7 / 24] * 3, [3 / 16])},
+             more=group(A=Member([f"<think>{GOOD[0]}</think>hi", "ok", "bye"]))),
+        Case("ignore", {"A": ([7 / 24] * 2, []), "B": ([-1 / 12] * 4, [0.0] * 2), "C": BASE["C"]},
+             # B rehearses alone
              more=group(A=Member([f"<think>{GOOD[0]}</think>hi", "ok", "bye"]))),
     ],
     "grammar": [
         Case("strict", BASE, more=LINES),
         Case("published", {**BASE, "A": ([7 / 24] * 4, [3 / 16])}, more=LINES,
-             seen=lambda p: [str(g.failure) for g in p.episodes["A"].generations if g.failure], expected=["no_call_found"]),
+             seen=lambda p: [str(g.failure) for g in p.episodes["A"].generations if g.failure],
+             expected=["no_call_found"]),
     ],
     "few_shot": [
         few_shot("gold", [1, 2, 3], [1, 2, 3]),
@@ -124,18 +130,22 @@ PLAYING = {
         Case("sections", BASE, seen=rules_shown, expected=True, more=too_long),
     ],
     "show_act_thoughts": [
-        Case(value, BASE, seen=lambda p: ["musing" in text for text in p.prompts("A", "rehearse")], expected=[value] * 2,
+        Case(value, BASE, seen=lambda p: ["musing" in text for text in p.prompts("A", "rehearse")],
+             expected=[value] * 2,
              more={**THINKING, "rollout": {"prompt_set": "full"}})
         for value in (True, False)
     ],
     "act_text": [
-        Case(value, BASE, seen=lambda p: [FULL.texts["act"] in text for text in p.prompts("A", "act")], expected=[value == "set"] * 4,
+        Case(value, BASE, seen=lambda p: [FULL.texts["act"] in text for text in p.prompts("A", "act")],
+             expected=[value == "set"] * 4,
              more={"rollout": {"prompt_set": "full"}})
         for value in ("none", "set")
     ],
     "old_thoughts": [
-        Case(value, PAIRED, seen=lambda p: ("musing" in p.prompts("A", "act")[1], p.n_streams["A"]), expected=expected,
-             more={"members": {**PAIR, "A": Member(["<think>\nmusing\n</think>\nhi", "bye"])}, "renderer": Forgetful()})
+        Case(value, PAIRED, seen=lambda p: ("musing" in p.prompts("A", "act")[1], p.n_streams["A"]),
+             expected=expected,
+             more={"members": {**PAIR, "A": Member(["<think>\nmusing\n</think>\nhi", "bye"])},
+             "renderer": Forgetful()})
         for value, expected in (("keep", (True, (1, 0))), ("template", (False, (2, 0))))
     ],
     "turn_caps": [
@@ -143,18 +153,22 @@ PLAYING = {
         Case("always", CUT, more=EARLY),
     ],
     "context_stop": [  # one token more than the first prompt, beside room for a whole output
-        Case("reserve", {"A": ([0.0], []), "C": ([0.0], [])}, seen=stops, expected=[StopReason.CONTEXT_BUDGET] * 2,
+        Case("reserve", {"A": ([0.0], []), "C": ([0.0], [])}, seen=stops,
+             expected=[StopReason.CONTEXT_BUDGET] * 2,
              more={"members": PAIR, "rollout": {"prompt_tokens": FIRST + 1}}),  # both earn 1/2 in turn 0
         Case("shrink", PAIRED, seen=stops, expected=[StopReason.DONE] * 2,
              more={"members": PAIR, "rollout": {"prompt_tokens": FIRST + 1}}),
     ],
     "judge_mode": [  # B's turns end badly, but their first steps are good
-        Case("turn", {"A": ([0.5] * 4, [0.5] * 2), "B": ([-0.5] * 4, [-0.5] * 2)}, more=judge_of, served=says_bad),
-        Case("step_item", {"A": ([0.0] * 4, [0.0] * 2), "B": ([0.0] * 4, [0.0] * 2)}, more=judge_of, served=says_bad),
+        Case("turn", {"A": ([0.5] * 4, [0.5] * 2), "B": ([-0.5] * 4, [-0.5] * 2)}, more=judge_of,
+             served=says_bad),
+        Case("step_item", {"A": ([0.0] * 4, [0.0] * 2), "B": ([0.0] * 4, [0.0] * 2)}, more=judge_of,
+             served=says_bad),
     ],
     "unscored": [  # nobody can say whether B met an item of turn 0
         # as a no: B earns (1/4 + 0) / 2, so that ACT's mean is 13/24 and REHEARSE's 9/16
-        Case("zero", {"A": ([11 / 24] * 4, [7 / 16] * 2), "B": ([-5 / 12] * 2, [-7 / 16]), "C": ([-1 / 24] * 2, [])},
+        Case("zero", {"A": ([11 / 24] * 4, [7 / 16] * 2), "B": ([-5 / 12] * 2, [-7 / 16]),
+             "C": ([-1 / 24] * 2, [])},
              more=group(B=Member(GOOD, unscored=((0, "C1"),)))),
         Case("exclude", {"A": ([0.25] * 4, [0.0] * 2), "B": ([0.0] * 2, [0.0]), "C": ([-0.25] * 2, [])},
              more=group(B=Member(GOOD, unscored=((0, "C1"),)))),
@@ -162,7 +176,8 @@ PLAYING = {
     "unfinished_turn": [
         Case("judge", CUT, more=EARLY),
         # A earns 1/2 and B 1/8, so that ACT's mean is 3/8 and REHEARSE's 5/16
-        Case("skip", {"A": ([0.125] * 3, [3 / 16] * 2), "B": ([-0.25] * 3, [-3 / 16] * 2), "C": ([0.125] * 2, [])}, more=EARLY),
+        Case("skip", {"A": ([0.125] * 3, [3 / 16] * 2), "B": ([-0.25] * 3, [-3 / 16] * 2),
+             "C": ([0.125] * 2, [])}, more=EARLY),
     ],
     "grounding": [  # B lacks an item on tool responses alone
         Case("keep", BASE, more={"task": GROUNDED}),

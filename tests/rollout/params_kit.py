@@ -138,10 +138,18 @@ async def _one(params, method, task, name, member, renderer):
     judge = make_judge(params.judge, method.judge_mode) if params.judge.kind == "llm" else TableJudge(table)
     try:
         return await run_episode(
-            task, policy=policy, source=make_source(task, method, policy, renderer, params.rollout),
-            renderer=renderer, judge=judge, method=method, params=params.rollout, episode_id=name, group_id="g",
-            seed=SEED, prompt_set=load_prompt_set(params.rollout.prompt_set),
-        )  # fmt: skip
+            task,
+            policy=policy,
+            source=make_source(task, method, policy, renderer, params.rollout),
+            renderer=renderer,
+            judge=judge,
+            method=method,
+            params=params.rollout,
+            episode_id=name,
+            group_id="g",
+            seed=SEED,
+            prompt_set=load_prompt_set(params.rollout.prompt_set),
+        )
     finally:
         if params.judge.kind == "llm":
             await judge.aclose()
@@ -181,8 +189,12 @@ class Shop:
 
 IN_SHOP = replace(TASK, world={"kind": "params_shop"})
 GROUNDED = replace(  # C1 of the first turn is about tool responses
-    TASK, checklist=((TASK.checklist[0][0], replace(TASK.checklist[0][1], focus_on="tool.content")), TASK.checklist[1]),
-)  # fmt: skip
+    TASK,
+    checklist=(
+        (TASK.checklist[0][0], replace(TASK.checklist[0][1], focus_on="tool.content")),
+        TASK.checklist[1],
+    ),
+)
 RESULTS = [json.dumps(r.result) for r in RECORDS] + ['{"id": "#z", "state": "lent"}']
 
 

@@ -40,9 +40,13 @@ def tool(name):
 
 def item(id="C0", weight=1.0, required=False):
     return Item(
-        id=id, question="?", pass_condition="", focus_on="assistant.tool_calls", weight=weight,
+        id=id,
+        question="?",
+        pass_condition="",
+        focus_on="assistant.tool_calls",
+        weight=weight,
         required_for_next_turn=required,
-    )  # fmt: skip
+    )
 
 
 def record(turn, name, id, result):
@@ -108,9 +112,19 @@ async def episode(policy, *, source=None, judge=None, method=None, params=PARAMS
     prompt_set = more.pop("prompt_set", COMPACT)
     source = source or RehearsalSource(policy, RENDERER, prompt_set, method, params)
     return await run_episode(
-        task, policy=policy, source=source, renderer=RENDERER, judge=judge or TableJudge(), method=method,
-        params=params, episode_id="e-0", group_id="g-0", seed=seed, prompt_set=prompt_set, **more,
-    )  # fmt: skip
+        task,
+        policy=policy,
+        source=source,
+        renderer=RENDERER,
+        judge=judge or TableJudge(),
+        method=method,
+        params=params,
+        episode_id="e-0",
+        group_id="g-0",
+        seed=seed,
+        prompt_set=prompt_set,
+        **more,
+    )
 
 
 def play(policy, **more):

@@ -60,9 +60,13 @@ def world(monkeypatch):
 
 
 TASK = Task(
-    id="t", prefix=(Message(role="user", content="go"),), tools=(tool("get"),), checklist=((item(),),), source="x",
+    id="t",
+    prefix=(Message(role="user", content="go"),),
+    tools=(tool("get"),),
+    checklist=((item(),),),
+    source="x",
     world={"kind": "counter"},
-)  # fmt: skip
+)
 RECORDED = replace(
     TASK,
     world=None,
@@ -72,9 +76,12 @@ RECORDED = replace(
 
 def arm(**switches):
     data = {
-        "train": {"runs": ["a-1"]}, "arms": {"a": switches}, "eval": {"policies": ["start"]},
-        "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
-    }  # fmt: skip
+        "train": {"runs": ["a-1"]},
+        "arms": {"a": switches},
+        "eval": {"policies": ["start"]},
+        "tts": {"policy": "start"},
+        "fidelity": {"policies": ["start"]},
+    }
     return parse(data).resolved_method("a")
 
 
@@ -89,10 +96,21 @@ def play(method, acts, rehearse=lambda request: {"n": 1, "ok": True}, *, task=TA
 
     policy, params = ScriptedPolicy(speak, RENDERER), replace(PARAMS, max_calls=20, max_steps=20)
     source = make_source(task, method, policy, RENDERER, params)
-    return asyncio.run(run_episode(
-        task, policy=policy, source=source, renderer=RENDERER, judge=TableJudge({(0, "C0"): reward}), method=method,
-        params=params, episode_id=name, group_id="g", seed=1, prompt_set=PROMPTS,
-    ))  # fmt: skip
+    return asyncio.run(
+        run_episode(
+            task,
+            policy=policy,
+            source=source,
+            renderer=RENDERER,
+            judge=TableJudge({(0, "C0"): reward}),
+            method=method,
+            params=params,
+            episode_id=name,
+            group_id="g",
+            seed=1,
+            prompt_set=PROMPTS,
+        )
+    )
 
 
 FIVE = [call("get", f"#{k}") for k in range(1, 6)] + ["bye"]
@@ -105,8 +123,12 @@ def asked(episode):
 def test_substitute_shows_the_true_response_to_every_kth_call(world):
     e = play(arm(anchor_every=2, anchor_mode="substitute"), FIVE)
     assert [o.source for o in e.observations] == [
-        Source.REHEARSAL, Source.ENVIRONMENT, Source.REHEARSAL, Source.ENVIRONMENT, Source.REHEARSAL
-    ]  # fmt: skip
+        Source.REHEARSAL,
+        Source.ENVIRONMENT,
+        Source.REHEARSAL,
+        Source.ENVIRONMENT,
+        Source.REHEARSAL,
+    ]
     # the world has seen the anchored calls alone, so they are its first and second
     assert [o.content["n"] for o in e.observations] == [1, 1, 1, 2, 1]
     assert asked(e) == ["#2", "#4"] == world[0].calls

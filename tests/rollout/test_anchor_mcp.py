@@ -143,9 +143,13 @@ def test_both_sources_are_closed_when_one_of_them_breaks(sessions):
 )
 def test_an_address_that_cannot_be_asked_is_refused_where_anchors_need_it(switches, refused):
     data = {
-        "rollout": {"mcp": {"url": "shop.test"}}, "train": {"runs": ["a-1"]}, "arms": {"a": switches},
-        "eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
-    }  # fmt: skip
+        "rollout": {"mcp": {"url": "shop.test"}},
+        "train": {"runs": ["a-1"]},
+        "arms": {"a": switches},
+        "eval": {"policies": ["start"]},
+        "tts": {"policy": "start"},
+        "fidelity": {"policies": ["start"]},
+    }
     if refused:
         with pytest.raises(ParamsError, match="must begin with http"):
             parse(data)

@@ -41,8 +41,10 @@ def test_only_the_invalid_one_of_parallel_calls_is_refused():
 
 
 def test_without_deterministic_validation_the_source_is_asked():
-    e = play(two_roles([UNKNOWN, "ok", "bye"], lambda r: render_result({"error": "no such tool"})),
-             method=Method(validation="rehearsal"))  # fmt: skip
+    e = play(
+        two_roles([UNKNOWN, "ok", "bye"], lambda r: render_result({"error": "no such tool"})),
+        method=Method(validation="rehearsal"),
+    )
     assert (e.observations[0].source, e.observations[0].error) == (Source.REHEARSAL, True)
     assert e.observations[0].failure is None
 
@@ -176,8 +178,10 @@ def test_a_rehearse_prompt_that_cannot_fit_is_an_error_observation():
     from rollout_kit import FULL
 
     e = play(
-        two_roles([call("get"), "hm", "bye"]), params=replace(PARAMS, prompt_tokens=1100), prompt_set=FULL,
+        two_roles([call("get"), "hm", "bye"]),
+        params=replace(PARAMS, prompt_tokens=1100),
+        prompt_set=FULL,
         method=Method(act_text="none"),
-    )  # fmt: skip
+    )
     assert e.observations[0].failure is FailureReason.PROMPT_TOO_LONG
     assert (e.stop, e.counters["rehearse"]) == (StopReason.DONE, 0)

@@ -43,22 +43,38 @@ GOOD = [call("get"), "it is new", call("drop"), "dropped"]
 def test_an_episode_runs_through_all_turns_and_keeps_exact_ids():
     e = play(two_roles(GOOD))
     assert (e.stop, e.reward, e.turn_rewards) == (StopReason.DONE, 1.0, (1.0, 1.0))
-    assert [m.role for m in e.messages] == ["system", "user", "assistant", "tool", "assistant",
-                                            "user", "assistant", "tool", "assistant"]  # fmt: skip
+    assert [m.role for m in e.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert [(g.role, g.turn, g.step) for g in e.generations] == [
-        (Role.ACT, 0, 0), (Role.REHEARSE, 0, 0), (Role.ACT, 0, 1),
-        (Role.ACT, 1, 2), (Role.REHEARSE, 1, 2), (Role.ACT, 1, 3),
-    ]  # fmt: skip
+        (Role.ACT, 0, 0),
+        (Role.REHEARSE, 0, 0),
+        (Role.ACT, 0, 1),
+        (Role.ACT, 1, 2),
+        (Role.REHEARSE, 1, 2),
+        (Role.ACT, 1, 3),
+    ]
     for g in e.generations:
         assert len(g.logprobs) == len(g.output_ids) and RENDERER.decode(g.output_ids) == g.text
     assert list(e.generations[2].prompt_ids) == RENDERER.render(e.messages[:4], TASK.tools)
     assert e.counters == {
-        "act": 4, "rehearse": 2, "calls": 2, "errors": 0,
+        "act": 4,
+        "rehearse": 2,
+        "calls": 2,
+        "errors": 0,
         "tokens_act": sum(len(g.output_ids) for g in e.generations if g.role is Role.ACT),
         "tokens_rehearse": sum(len(g.output_ids) for g in e.generations if g.role is Role.REHEARSE),
         "prompt_act": sum(len(g.prompt_ids) for g in e.generations if g.role is Role.ACT),
         "prompt_rehearse": sum(len(g.prompt_ids) for g in e.generations if g.role is Role.REHEARSE),
-    }  # fmt: skip
+    }
     assert e.real_calls == () and e.prompt_set == COMPACT.hash
     assert from_json(type(e), to_json(e)) == e
 

@@ -80,14 +80,22 @@ def test_a_server_answers_is_counted_and_let_go(table):
         (result("one", "two"), {"text": "one\ntwo"}),
         (result(), {"text": ""}),
         (result("nul \0 \ud800"), {"text": "nul \ufffd \ufffd"}),
-        (Block(content=[Block(type="image", data="..")], structured_content=None, is_error=False),
-         {"text": "[image left out]"}),
-        (Block(content=[Block(type="resource", resource=Block(text="note"))], structured_content=None, is_error=False),
-         {"text": "note"}),
+        (
+            Block(content=[Block(type="image", data="..")], structured_content=None, is_error=False),
+            {"text": "[image left out]"},
+        ),
+        (
+            Block(
+                content=[Block(type="resource", resource=Block(text="note"))],
+                structured_content=None,
+                is_error=False,
+            ),
+            {"text": "note"},
+        ),
         (result("x" * 500), {"text": "x" * 199 + "…", "truncated": True}),
         (result(structured={"a": "y" * 500}), {"text": '{"a": "' + "y" * 192 + "…", "truncated": True}),
     ],
-)  # fmt: skip
+)
 def test_how_responses_are_read(given, content, table):
     e = play(two_roles(ACTS), source=table(get=given, drop=OK))
     assert (e.observations[0].content, e.observations[0].error) == (content, False)

@@ -93,8 +93,7 @@ def test_every_value_of_every_switch_has_a_case():
         assert len({str(v) for v in values}) == len(values) >= 2, name  # of a number, two at least
 
 
-# --- docs/fidelity.md
-# -----------------------------------------------------------------------------------------
+# --- docs/fidelity.md -----------------------------------------------------------------------------
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/fidelity.md").read_text(encoding="utf-8")
 

@@ -24,9 +24,18 @@ async def forever(request):
 
 def job(k, policy=GOOD, group=None, params=PARAMS, make_source=lambda: EnvironmentSource(World())):
     return episode_job(
-        TASK, episode_id=f"e-{k}", group_id=group or f"g-{k}", seed=k, make_source=make_source, method=Method(),
-        params=params, judge=TableJudge(), policy=policy, renderer=RENDERER, prompt_set=COMPACT,
-    )  # fmt: skip
+        TASK,
+        episode_id=f"e-{k}",
+        group_id=group or f"g-{k}",
+        seed=k,
+        make_source=make_source,
+        method=Method(),
+        params=params,
+        judge=TableJudge(),
+        policy=policy,
+        renderer=RENDERER,
+        prompt_set=COMPACT,
+    )
 
 
 def ids(items):

@@ -49,8 +49,7 @@ def own(tmp_path, **files):
     return load_prompt_set(str(folder))
 
 
-# --- cuts
-# ------------------------------------------------------------------------------------------------------
+# --- cuts -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prompt_set", [COMPACT, FULL], ids=["compact", "full"])
@@ -82,8 +81,11 @@ def test_what_was_cut_is_counted_by_section():
     assert prompt.cut_counts(0) == {}
     assert prompt.cut_counts(1) == {"cut/prompts": 1, "cut/history": 1}
     assert prompt.cut_counts(len(prompt.cuts)) == {
-        "cut/prompts": 1, "cut/history": 4, "cut/records": 2, "cut/tools": 1,
-    }  # fmt: skip
+        "cut/prompts": 1,
+        "cut/history": 4,
+        "cut/records": 2,
+        "cut/tools": 1,
+    }
 
 
 def test_a_section_that_lost_all_its_lines_leaves_no_empty_fence():
@@ -92,8 +94,7 @@ def test_a_section_that_lost_all_its_lines_leaves_no_empty_fence():
     assert "<history>" not in body and "<records>" in body
 
 
-# --- switches
-# --------------------------------------------------------------------------------------------------
+# --- switches -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,7 @@ def test_stable_parts_come_first_so_that_calls_of_one_task_share_a_prefix():
     )
 
 
-# --- whose records
-# ----------------------------------------------------------------------------------------------
+# --- whose records --------------------------------------------------------------------------------
 
 
 def test_another_samples_records_replace_the_tasks_own():
@@ -166,8 +166,7 @@ def test_the_donor_is_the_other_task_with_the_most_tools_in_common_and_always_th
     assert len(chosen) > 3  # not everybody has the same one
 
 
-# --- sets that cannot be used
-# ------------------------------------------------------------------------------------
+# --- sets that cannot be used ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -209,8 +208,7 @@ def test_settings_have_defaults_that_are_allowed():
     assert Settings().history == "full"
 
 
-# --- counts
-# -----------------------------------------------------------------------------------------------------
+# --- counts ---------------------------------------------------------------------------------------
 
 
 def test_an_episode_counts_its_prompt_tokens_and_what_was_cut_off_them():

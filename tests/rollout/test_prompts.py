@@ -133,10 +133,13 @@ def test_cuts_go_history_then_unmatched_records_then_other_tools_and_stop_at_the
     history = tuple(Message(role="user", content=f"old {k}") for k in range(3))
     prompt = FULL.rehearsal(context(history=history), RECORDS)
     assert prompt.cuts == (
-        ("history", 0), ("history", 1), ("history", 2),  # oldest first
-        ("records", 2), ("records", 1),  # farthest first (another tool); the match (0) stays
+        ("history", 0),
+        ("history", 1),
+        ("history", 2),  # oldest first
+        ("records", 2),
+        ("records", 1),  # farthest first (another tool); the match (0) stays
         ("tools", 1),  # the called tool stays
-    )  # fmt: skip
+    )
     assert "old 0" not in prompt.messages(1)[1].content and "old 1" in prompt.messages(1)[1].content
     bare = prompt.messages(len(prompt.cuts))
     assert bare[0] == prompt.messages(0)[0]

@@ -62,9 +62,17 @@ def episode(*outcomes, reply="done 777"):
         observations.append(observation)
     messages.append(Message(role="assistant", content=reply))
     return Episode(
-        id="e", task_id="t", group_id="g", seed=0, prompt_set="", generations=(), messages=tuple(messages),
-        observations=tuple(observations), reward=None, stop=StopReason.DONE,
-    )  # fmt: skip
+        id="e",
+        task_id="t",
+        group_id="g",
+        seed=0,
+        prompt_set="",
+        generations=(),
+        messages=tuple(messages),
+        observations=tuple(observations),
+        reward=None,
+        stop=StopReason.DONE,
+    )
 
 
 def attempt(index, *outcomes, next=("get_order",)):
@@ -121,21 +129,31 @@ def test_the_least_important_line_goes_first():
 
 def test_good_feedback_is_read_strictly():
     assert parse_feedback('{"success": 1, "risky": [], "next": ["get_order"]}', NAMES) == {
-        "success": 1.0, "risky": [], "next": ["get_order"]
-    }  # fmt: skip
+        "success": 1.0,
+        "risky": [],
+        "next": ["get_order"],
+    }
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "fine", "[]", '{"success": 1}', '{"success": NaN, "risky": [], "next": []}',
-        '{"success": 2, "risky": [], "next": []}', '{"success": true, "risky": [], "next": []}',
-        '{"success": 1, "risky": [], "next": ["rm -rf"]}', '{"success": 1, "risky": "get_order", "next": []}',
-        '{"success": 1, "success": 0, "risky": [], "next": []}', '{"success": 1, "risky": [[]], "next": []}',
-        '{"success": 1, "risky": [], "next": [], "note": "the total is 4242"}', "[" * 100000,
+        "",
+        "fine",
+        "[]",
+        '{"success": 1}',
+        '{"success": NaN, "risky": [], "next": []}',
+        '{"success": 2, "risky": [], "next": []}',
+        '{"success": true, "risky": [], "next": []}',
+        '{"success": 1, "risky": [], "next": ["rm -rf"]}',
+        '{"success": 1, "risky": "get_order", "next": []}',
+        '{"success": 1, "success": 0, "risky": [], "next": []}',
+        '{"success": 1, "risky": [[]], "next": []}',
+        '{"success": 1, "risky": [], "next": [], "note": "the total is 4242"}',
+        "[" * 100000,
         '{"success": 1, "risky": [], "next": [' + ",".join(['"get_order"'] * 13) + "]}",
     ],
-)  # fmt: skip
+)
 def test_bad_feedback_is_refused_without_quoting_it(text):
     with pytest.raises(ValueError) as e:
         parse_feedback(text, NAMES)
@@ -150,8 +168,10 @@ def test_notes_are_read_strictly():
 
 def test_fallbacks_are_digests():
     assert fallback_feedback(episode("ok", "refused"), NAMES) == {
-        "success": None, "risky": ["cancel_order"], "next": ["get_order"]
-    }  # fmt: skip
+        "success": None,
+        "risky": ["cancel_order"],
+        "next": ["get_order"],
+    }
     worse, better = attempt(0, "ok", "refused"), attempt(1, "ok", "ok", next=NAMES)
     assert fallback_notes([worse, better]) == {"plan": list(NAMES), "avoid": []}
 

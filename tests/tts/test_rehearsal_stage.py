@@ -25,9 +25,15 @@ def test_usable_forms_fallbacks_and_tokens_are_counted():
     lessons = [([attempt(0, True, 100), attempt(1, False, 200)], good), ([attempt(0, True, 10)], cut)]
     spent = rehearsal.rehearsal_counts(lessons)
     assert spent == {
-        "runs": 2, "attempts": 3, "self_evaluations": 2, "self_evaluation_fallbacks": 1, "condensations": 1,
-        "condensation_fallbacks": 1, "empty_memories": 1, "tokens": 390,
-    }  # fmt: skip
+        "runs": 2,
+        "attempts": 3,
+        "self_evaluations": 2,
+        "self_evaluation_fallbacks": 1,
+        "condensations": 1,
+        "condensation_fallbacks": 1,
+        "empty_memories": 1,
+        "tokens": 390,
+    }
     said = rehearsal.describe(spent)
     assert "2 of 3 self-evaluations, 1 of 2 condensations" in said and "390 tokens" in said
     assert "control" in rehearsal.describe(rehearsal.rehearsal_counts([]))

@@ -51,13 +51,19 @@ def tool(name):
 CALL = ToolCall(name="get_order", arguments={"order_id": "#kite"})
 HIDDEN = ("SECRET-RESULT", "SECRET-RULE", "SECRET-TURN", "SECRET-STATE", "SECRET-REPLY")
 TASK = Task(
-    id="t", prefix=(Message(role="user", content="cancel kite"),), user_turns=("SECRET-TURN",),
-    tools=(tool("get_order"), tool("cancel_order")), source="desk",
+    id="t",
+    prefix=(Message(role="user", content="cancel kite"),),
+    user_turns=("SECRET-TURN",),
+    tools=(tool("get_order"), tool("cancel_order")),
+    source="desk",
     checklist=((Item(id="C0", question="SECRET-RULE", pass_condition="", focus_on="", weight=1.0),),) * 2,
     records=(Record(turn=0, call=CALL, result={"status": "SECRET-RESULT"}),),
     world={"kind": "trap", "orders": "SECRET-STATE"},
-    reference=(Message(role="user", content="cancel kite"), Message(role="assistant", content="SECRET-REPLY")),
-)  # fmt: skip
+    reference=(
+        Message(role="user", content="cancel kite"),
+        Message(role="assistant", content="SECRET-REPLY"),
+    ),
+)
 GOOD_REVIEW = json.dumps({"success": 0.5, "risky": [], "next": ["get_order"]})
 GOOD_PLAN = json.dumps({"plan": ["get_order", "cancel_order"], "avoid": []})
 BUDGET = TTSParams(memory_tokens=400, feedback_tokens=200)
@@ -91,18 +97,32 @@ def run(script, mode="parallel", n=2, **changes):
     renderer = ByteRenderer()
     return asyncio.run(
         rehearse(
-            TASK, policy=ScriptedPolicy(script, renderer), renderer=renderer, mode=mode, n=n, method=Method(),
+            TASK,
+            policy=ScriptedPolicy(script, renderer),
+            renderer=renderer,
+            mode=mode,
+            n=n,
+            method=Method(),
             prompt_set=load_prompt_set("compact"),
             **{"budget": BUDGET, "params": RolloutParams(prompt_tokens=6000, response_tokens=400), **changes},
         )
-    )  # fmt: skip
+    )
 
 
 def test_nothing_that_could_execute_is_passed_in_or_held():
     names = set(inspect.signature(rehearse).parameters) | {f.name for f in dataclasses.fields(Rehearsal)}
     assert names == {
-        "task", "policy", "renderer", "budget", "mode", "n", "method", "params", "prompt_set", "seed"
-    }  # fmt: skip
+        "task",
+        "policy",
+        "renderer",
+        "budget",
+        "mode",
+        "n",
+        "method",
+        "params",
+        "prompt_set",
+        "seed",
+    }
 
 
 def reachable(*roots):

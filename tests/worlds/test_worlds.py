@@ -93,12 +93,15 @@ def test_params_name_kinds_by_module_and_class(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"till": "no_such_module:Till"}, "rollout.worlds.till is 'no_such_module:Till': module no_such_module"),
+        (
+            {"till": "no_such_module:Till"},
+            "rollout.worlds.till is 'no_such_module:Till': module no_such_module",
+        ),
         ({"till": "json:Till"}, "rollout.worlds.till is 'json:Till': module json has no class Till"),
         ({"till": "json:JSONDecoder"}, "rollout.worlds.till is 'json:JSONDecoder': .* no method from_task"),
         ({"desk": "json:JSONDecoder"}, "rollout.worlds.desk is .* comes with the project"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_loaded_is_named_by_its_key(named, words):
     with pytest.raises(ParamsError, match=words):
         worlds.load(named)
@@ -121,7 +124,8 @@ def test_params_refuse_a_name_that_is_no_text_and_take_an_empty_mapping():
 def test_knowing_a_kind_imports_no_world():
     code = (
         "import sys, envace.judge.rule_check as c; c.check_rule({'kind': 'grounded', 'world': 'files'});"
-        "late = [m for m in sys.modules if m.startswith(('envace.worlds.desk', 'envace.worlds.files', 'torch'))];"
+        "late = ('envace.worlds.desk', 'envace.worlds.files', 'torch');"
+        "late = [m for m in sys.modules if m.startswith(late)];"
         "assert not late, late"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -134,9 +138,17 @@ def test_play_writes_the_dialogue_and_its_records_turn_by_turn():
     prefix = (Message(role="user", content="put one, twice"),)
     messages, records = worlds.play(prefix, ["and two, twice"], step, Till())
     assert [(m.role, m.turn) for m in messages] == [
-        ("user", 0), ("assistant", 0), ("tool", 0), ("tool", 0), ("assistant", 0),
-        ("user", 1), ("assistant", 1), ("tool", 1), ("tool", 1), ("assistant", 1),
-    ]  # fmt: skip
+        ("user", 0),
+        ("assistant", 0),
+        ("tool", 0),
+        ("tool", 0),
+        ("assistant", 0),
+        ("user", 1),
+        ("assistant", 1),
+        ("tool", 1),
+        ("tool", 1),
+        ("assistant", 1),
+    ]
     assert [(r.turn, r.result) for r in records] == [
         (0, {"held": 1}),
         (0, {"held": 2}),

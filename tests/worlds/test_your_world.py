@@ -89,11 +89,21 @@ def scripted(shop, rehearse=None):
 def rehearsed(task, policy):
     method, renderer = Method(), ByteRenderer()
     params = RolloutParams(prompt_tokens=65536, response_tokens=4096)
-    return asyncio.run(run_episode(
-        task, policy=policy, source=make_source(task, method, policy, renderer, params), renderer=renderer,
-        judge=RuleJudge(), method=method, params=params, episode_id="e", group_id="g", seed=0,
-        prompt_set=load_prompt_set("compact"),
-    ))  # fmt: skip
+    return asyncio.run(
+        run_episode(
+            task,
+            policy=policy,
+            source=make_source(task, method, policy, renderer, params),
+            renderer=renderer,
+            judge=RuleJudge(),
+            method=method,
+            params=params,
+            episode_id="e",
+            group_id="g",
+            seed=0,
+            prompt_set=load_prompt_set("compact"),
+        )
+    )
 
 
 def test_the_code_is_about_thirty_lines():

@@ -91,8 +91,7 @@ def _drafts(seed: int, split: str) -> Iterator[dict[str, JSON]]:
             yield draft
 
 
-# --- a draft: the database, and per turn a goal and the user's words for it
-# -----------------------------------
+# --- a draft: the database, and per turn a goal and the user's words for it -----------------------
 
 
 def _draft(rng: random.Random) -> dict[str, JSON]:
@@ -202,8 +201,7 @@ def _offer(rng: random.Random, goals: list[Goal]) -> list[str]:
     return [n for n in SPECS if n in needed or n in extra]
 
 
-# --- a task from a draft
-# --------------------------------------------------------------------------------------
+# --- a task from a draft --------------------------------------------------------------------------
 
 
 def _task(task_id: str, draft: dict[str, JSON]) -> Task:

@@ -141,8 +141,7 @@ def _finder(goal: Goal) -> Rule:
     return _call("find_text", path=said(goal["dir"]), word=said(goal["word"]))
 
 
-# --- parts of rules
-# -------------------------------------------------------------------------------------------
+# --- parts of rules -------------------------------------------------------------------------------
 
 
 def _call(tool: str, **args: JSON) -> Rule:

@@ -80,8 +80,7 @@ class FilesWorld(EmbeddedWorld):
         """The tree as it stands, a copy."""
         return {"dirs": sorted(self.dirs), "files": {k: copy.copy(self.files[k]) for k in sorted(self.files)}}
 
-    # --- tools
-    # ------------------------------------------------------------------------------------------------
+    # --- tools ------------------------------------------------------------------------------------
 
     def list_dir(self, path: str) -> Row:
         inside = self._dir(path)
@@ -127,8 +126,7 @@ class FilesWorld(EmbeddedWorld):
         self.dirs.add(path)
         return {"path": path, "made": True}
 
-    # --- checks
-    # -----------------------------------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------------
 
     def _dir(self, path: str) -> str:
         if path != ROOT and checked(path) not in self.dirs:

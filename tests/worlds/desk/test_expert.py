@@ -65,9 +65,18 @@ def test_an_expert_that_rehearses_truthfully_scores_one_in_rehearsal_and_commits
 
     async def play(task):
         return await run_episode(
-            task, policy=policy, source=make_source(task, method, policy, renderer, params), renderer=renderer, judge=judge,
-            method=method, params=params, episode_id=task.id, group_id=task.id, seed=0, prompt_set=load_prompt_set("compact"),
-        )  # fmt: skip
+            task,
+            policy=policy,
+            source=make_source(task, method, policy, renderer, params),
+            renderer=renderer,
+            judge=judge,
+            method=method,
+            params=params,
+            episode_id=task.id,
+            group_id=task.id,
+            seed=0,
+            prompt_set=load_prompt_set("compact"),
+        )
 
     for task in tasks:
         episode = asyncio.run(play(task))
@@ -81,10 +90,16 @@ def lie(rng, call):
     if rng.random() < 0.2:
         return {"error": rng.choice([f"{spec.kind} not found", "no delivery there", "gone fishing"])}
     invented = {
-        "status": rng.choice(STATES[spec.kind]), "state": rng.choice(STATES["account"]), "total": rng.choice(TOTALS),
-        "city": rng.choice(CITIES), "credit": rng.choice(CREDITS), "order": "#ghost", "booking": "#phantom",
-        "day": rng.choice(DAYS[:-1]), "seats": rng.choice(SEATS),
-    }  # fmt: skip
+        "status": rng.choice(STATES[spec.kind]),
+        "state": rng.choice(STATES["account"]),
+        "total": rng.choice(TOTALS),
+        "city": rng.choice(CITIES),
+        "credit": rng.choice(CREDITS),
+        "order": "#ghost",
+        "booking": "#phantom",
+        "day": rng.choice(DAYS[:-1]),
+        "seats": rng.choice(SEATS),
+    }
     fields = {
         "order": "status total city",
         "account": "state credit order booking",

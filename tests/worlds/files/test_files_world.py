@@ -31,13 +31,25 @@ def ask(world, name, **arguments):
         ("list_dir", {"path": "."}, {"path": ".", "dirs": ["docs", "logs"], "files": [], "count": 0}),
         ("read_file", {"path": "docs/kite.txt"}, {"path": "docs/kite.txt", "text": "call lemon"}),
         ("file_info", {"path": "logs/iris.txt"}, {"path": "logs/iris.txt", "size": 90, "locked": False}),
-        ("find_text", {"path": "docs", "word": "tulip"}, {"word": "tulip", "file": "docs/old/dune.txt", "count": 1}),
-        ("copy_file", {"path": "docs/old/dune.txt", "to": "logs/a.txt"}, {"path": "docs/old/dune.txt", "to": "logs/a.txt"}),
-        ("move_file", {"path": "docs/kite.txt", "to": "kite.txt"}, {"path": "docs/kite.txt", "to": "kite.txt"}),
+        (
+            "find_text",
+            {"path": "docs", "word": "tulip"},
+            {"word": "tulip", "file": "docs/old/dune.txt", "count": 1},
+        ),
+        (
+            "copy_file",
+            {"path": "docs/old/dune.txt", "to": "logs/a.txt"},
+            {"path": "docs/old/dune.txt", "to": "logs/a.txt"},
+        ),
+        (
+            "move_file",
+            {"path": "docs/kite.txt", "to": "kite.txt"},
+            {"path": "docs/kite.txt", "to": "kite.txt"},
+        ),
         ("delete_file", {"path": "docs/kite.txt"}, {"path": "docs/kite.txt", "deleted": True}),
         ("make_dir", {"path": "logs/new"}, {"path": "logs/new", "made": True}),
     ],
-)  # fmt: skip
+)
 def test_each_tool_answers(name, arguments, content):
     answer = ask(FilesWorld(TREE), name, **arguments)
     assert answer.content == content and answer.source is Source.ENVIRONMENT and not answer.error
