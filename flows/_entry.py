@@ -23,9 +23,10 @@ from typing import Any
 
 from envace.config import Params, to_dict
 from envace.errors import EnvironmentUnready, UserError, describe
+from envace.io import processes
 from envace.params import load_checked
 from envace.track.redact import Redactor
-from flows import _procs, _services, state_dir
+from flows import _services, state_dir
 
 PARENT_TASK = "envacePARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
 PARENT_RUN = "envacePARENT_RUN_ID"  # MLflow run the stage's run is a child of
@@ -113,8 +114,8 @@ def _run(stage: StageFlow, name: str, arguments: dict[str, Any], root: Path) -> 
     run = Run(name, params, root)
     _services.use(run.state)
     with ExitStack() as stack:
-        token = stack.enter_context(_procs.owner(run.state, "stage", name))
-        stack.enter_context(finishing(lambda: _procs.retire(run.state, token)))
+        token = stack.enter_context(processes.owner(run.state, "stage", name))
+        stack.enter_context(finishing(lambda: processes.retire(run.state, token)))
         check_prefect()
         run.state.mkdir(parents=True, exist_ok=True)
         from tasks.tracking import stage_run  # heavy from here on

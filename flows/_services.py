@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from envace.track.process import Identity, alive, here
+from envace.io.processes import Identity, alive, here
 
 VARIABLES = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}
 
 
 def read(state: Path) -> dict[str, dict[str, Any]]:
-    """{service: {url, ui, host, pid, start}} as written by `flows.services up`."""
+    """{service: {url, ui, host, boot, pid, start}} as written by `flows.services up`."""
     path = state / "services.json"
     if not path.is_file():
         return {}
@@ -30,8 +30,8 @@ def read(state: Path) -> dict[str, dict[str, Any]]:
 
 
 def running(entry: dict[str, Any]) -> bool:
-    who = Identity(host=entry["host"], pid=entry["pid"], start=entry["start"])
-    return here(who) and alive(who)
+    who = Identity.read(entry)
+    return who is not None and here(who) and alive(who)
 
 
 def use(state: Path) -> dict[str, str]:

@@ -33,9 +33,9 @@ if __package__ in (None, ""):  # a Prefect worker loads this file by path
 from envace.config import Params
 from envace.data import drift
 from envace.errors import EnvironmentUnready, UserError, describe
+from envace.io import processes
 from envace.params import load_checked
-from envace.track.process import identify
-from flows import _dag, _entry, _procs, _services, state_dir
+from flows import _dag, _entry, _services, state_dir
 
 UNWIND_S = 25.0  # stages get their own time first
 INSIDE = "envaceIN_PIPELINE"
@@ -65,14 +65,14 @@ def only_pipeline(state: Path) -> Iterator[None]:
             raise EnvironmentUnready(
                 f"a pipeline is already running here ({_who(state)}); wait for it or stop it"
             ) from None
-        for note in _procs.reap_dead_owners(state):
+        for note in processes.reap_dead_owners(state):
             print(note, flush=True)
         with (
-            _procs.owner(state, "pipeline", "reproduce") as token,
-            _entry.finishing(lambda: _procs.retire(state, token)),
+            processes.owner(state, "pipeline", "reproduce") as token,
+            _entry.finishing(lambda: processes.retire(state, token)),
         ):
             card = state / "pipeline.json"
-            card.write_text(json.dumps(asdict(identify())))
+            card.write_text(json.dumps(asdict(processes.identify())))
             _held.append(token)
             try:
                 yield
@@ -99,12 +99,12 @@ class Children:
 
     def run(self, argv: list[str], root: Path, env: dict[str, str], label: str) -> tuple[int, str]:
         """Run in a process group of its own, echo its output; returns (status, output)."""
-        owners = f"{env.get(_procs.VARIABLE, '')}:{self.token}".strip(":")
+        owners = f"{env.get(processes.OWNERS, '')}:{self.token}".strip(":")
         with self._lock:
             if self.cancelled:
                 raise EnvironmentUnready("the pipeline was cancelled")
             child = subprocess.Popen(
-                argv, cwd=root, env={**env, _procs.VARIABLE: owners}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                argv, cwd=root, env={**env, processes.OWNERS: owners}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
             )  # fmt: skip
             self._pids.add(child.pid)
@@ -125,8 +125,8 @@ class Children:
         """SIGTERM then SIGKILL to the groups and to whatever else descends from them."""
         self.cancelled = True
         for pid in list(self._pids):
-            _procs.end_group(pid, grace_s=12.0)
-        _procs.end_descendants(self.token)
+            processes.end(lambda pid=pid: processes.family(pid), grace_s=12.0)
+        processes.end(lambda: processes.carriers(self.token))
 
 
 CHATTER = (

@@ -11,20 +11,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from envace.config import Params, load
 from envace.errors import EnvironmentUnready, boundary
+from envace.io import children, processes
 from envace.track.client import default_uri
-from envace.track.process import identify
-from flows import _procs, _services, state_dir
+from flows import _services, state_dir
 
 START_S = 180.0
 HOST = "127.0.0.1"
@@ -94,19 +91,12 @@ def _start(service: str, port: int, state: Path) -> dict[str, Any]:
     env = {
         k: v
         for k, v in os.environ.items()
-        if k not in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", _procs.VARIABLE)
+        if k not in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.OWNERS)
     }
     env |= {"PREFECT_SERVER_UI_API_URL": addresses("prefect", port)["url"]} if service == "prefect" else {}
     with log.open("ab") as out:
-        child = subprocess.Popen(
-            command(service, port, state),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=env,
-            start_new_session=True,
-        )
-    return {**where, "port": port, **asdict(identify(child.pid))}
+        child = children.start(command(service, port, state), env=env, output=out)
+    return {**where, "port": port, **asdict(processes.identify(child.popen.pid))}
 
 
 def _wait(service: str, entry: dict[str, Any], state: Path) -> None:
@@ -130,14 +120,7 @@ def _wait(service: str, entry: dict[str, Any], state: Path) -> None:
 def _stop(entry: dict[str, Any]) -> bool:
     if not _services.running(entry):
         return False
-    below = psutil.Process(entry["pid"]).children(recursive=True)
-    _procs.end_group(entry["pid"], grace_s=15.0)
-    _procs.wait_gone(below, 3.0)
-    for process in below:  # helpers with a session of their own; psutil checks that the pid was not reused
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    processes.end(lambda: processes.family(entry["pid"]), grace_s=15.0)
     return True
 
 

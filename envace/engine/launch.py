@@ -25,6 +25,7 @@ from envace.engine.overrides import interpreter, trainer_env, verl_overrides
 from envace.engine.progress import Progress, follow, last_beat, line, read_steps
 from envace.engine.runfile import RunFile
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
+from envace.io.children import innermost_error
 from envace.judge.checklist import training_task
 from envace.policy.card import read_card
 from envace.worlds.registry import load as load_worlds
@@ -74,7 +75,7 @@ def train(
     work = work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     began, steps = time.time(), params.train.steps
-    process.refuse_second(work / "trainer.pid", f"training in {work}")
+    process.refuse_second(work)
     process.reap(work)
     resumed = _ready(work, steps)
     if resumed == steps:
@@ -138,15 +139,15 @@ def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_pr
     offset = log.stat().st_size if log.exists() else 0
     watcher = Watcher(params, work, on_progress)
     try:
-        child = process.start(argv, env, log, work / "trainer.pid")
+        child = process.start_trainer(argv, env, work)
     except OSError as e:
         raise EnvironmentUnready(f"cannot start the trainer with {argv[0]}: {e}; check engine.python") from e
-    complaint = process.watch(child, watcher.tick)
-    if complaint:
+    child.wait(tick=watcher.tick, step_s=0.5)
+    if watcher.tick():
         process.reap(work)
-        raise StageFailed(f"training was stopped: {complaint}", log)
-    if child.returncode:
-        raise StageFailed(_obituary(child.returncode, watcher.step, params.train.steps, log, offset), log)
+        raise StageFailed(f"training was stopped: {watcher.complaint}", log)
+    if status := child.popen.wait():
+        raise StageFailed(_obituary(status, watcher.step, params.train.steps, log, offset), log)
 
 
 def _obituary(status: int, step: int, steps: int, log: Path, offset: int) -> str:
@@ -154,11 +155,13 @@ def _obituary(status: int, step: int, steps: int, log: Path, offset: int) -> str
     failed = f"training failed at step {step} of {steps}"
     if status < 0:
         return f"{failed}: killed by signal {-status}"
-    return f"{failed} (status {status}): {process.innermost_error(log, offset)}"
+    return f"{failed} (status {status}): {innermost_error(log, offset)}"
 
 
 class Watcher:
     """Forwards progress and complains about silence. `step` is the last finished step seen."""
+
+    complaint = ""
 
     def __init__(self, params: Params, work: Path, on_progress: OnProgress):
         self.engine, self.work, self.on_progress = params.engine, work, on_progress
@@ -166,8 +169,8 @@ class Watcher:
         path = work / "progress.jsonl"
         self.offset = path.stat().st_size if path.exists() else 0
 
-    def tick(self) -> str | None:
-        """Called twice a second; a sentence when the run must be stopped."""
+    def tick(self) -> bool:
+        """Called twice a second; true, with a `complaint`, when the run must be stopped."""
         for record, offset in follow(self.work / "progress.jsonl", self.offset):
             self.offset = offset
             self.alive |= record["phase"] != "template"  # told before anything heavy has started
@@ -175,13 +178,14 @@ class Watcher:
             self.on_progress(Progress(**record))
         now = time.time()
         silent = now - max(self.began, last_beat(self.work))
-        if now - self.began > self.engine.deadline_s:
-            return f"it ran longer than engine.deadline_s = {self.engine.deadline_s:g}"
-        if not self.alive and silent > self.engine.start_timeout_s:
-            return f"no sign of life within engine.start_timeout_s = {self.engine.start_timeout_s:g}"
-        if self.alive and silent > self.engine.step_timeout_s:
-            return f"silent for longer than engine.step_timeout_s = {self.engine.step_timeout_s:g}"
-        return None
+        engine = self.engine
+        if now - self.began > engine.deadline_s:
+            self.complaint = f"it ran longer than engine.deadline_s = {engine.deadline_s:g}"
+        elif not self.alive and silent > engine.start_timeout_s:
+            self.complaint = f"no sign of life within engine.start_timeout_s = {engine.start_timeout_s:g}"
+        elif self.alive and silent > engine.step_timeout_s:
+            self.complaint = f"silent for longer than engine.step_timeout_s = {engine.step_timeout_s:g}"
+        return bool(self.complaint)
 
 
 def main() -> None:

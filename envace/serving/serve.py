@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Literal
 
 from envace.bench.harness.probe import probe
-from envace.bench.harness.proc import Child, start
 from envace.bench.harness.spec import Say
-from envace.engine.process import innermost_error
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io.children import Child, innermost_error, start_guarded
 from envace.policy.hub import fetched
 from envace.types import Endpoint
 
@@ -91,7 +90,7 @@ def serve(
             base_url=f"http://{HOST}:{port}/v1", model=name, context=min(context or holds, holds)
         )
         say(f"serving {folder} as {name} on port {port} ({device}; log: {log})")
-        with log.open("ab") as out, start(argv, env=environ, output=out) as child:
+        with log.open("ab") as out, start_guarded(argv, env=environ, output=out) as child:
             if _wait(child, endpoint, deadline_s, log, began, say, last=attempt == TRIES):
                 yield endpoint
                 return

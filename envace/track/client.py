@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from envace.errors import EnvironmentUnready, innermost
+from envace.io.processes import Identity, identify, proven_dead
 from envace.track.names import Namer, param_name, param_value
-from envace.track.process import Identity, identify, proven_dead
 from envace.track.redact import Redactor
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
@@ -228,8 +228,7 @@ def start_run(
 
 
 def owner_tags() -> dict[str, str]:
-    me = identify()
-    return {"owner.host": me.host, "owner.pid": str(me.pid), "owner.start": f"{me.start:.3f}"}
+    return {f"owner.{k}": str(v) for k, v in asdict(identify()).items()}
 
 
 def find_or_start_parent(
@@ -260,19 +259,12 @@ def reap(client: Any, experiment_id: str) -> list[str]:
     """Mark runs whose process is proven dead as KILLED; returns their ids."""
     killed = []
     for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=1000):
-        owner = _owner(run.data.tags)
+        owner = Identity.read({k.removeprefix("owner."): v for k, v in run.data.tags.items()})
         if owner and proven_dead(owner):
             client.set_tag(run.info.run_id, "envace.ended_by", "next start: its process was gone")
             client.set_terminated(run.info.run_id, status=KILLED)
             killed.append(run.info.run_id)
     return killed
-
-
-def _owner(tags: Mapping[str, str]) -> Identity | None:
-    try:
-        return Identity(host=tags["owner.host"], pid=int(tags["owner.pid"]), start=float(tags["owner.start"]))
-    except (KeyError, ValueError):
-        return None
 
 
 def replay(client: Any, state: Path) -> int:
@@ -291,7 +283,8 @@ def _replay_file(client: Any, path: Path) -> int:
     if not path.exists():  # another process sent it
         return 0
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    if lines and lines[0]["op"] == "owner" and not proven_dead(Identity(**lines[0]["data"])):
+    owner = Identity.read(lines[0]["data"]) if lines and lines[0]["op"] == "owner" else None
+    if owner and not proven_dead(owner):
         return 0
     todo = [line for line in lines if line["op"] != "owner"]
     for line in todo:

@@ -112,7 +112,7 @@ def two_steps(folder, tasks, group):
         dataclasses.replace(base, train=few), "envace", 1, tasks_file=tasks, start=folder / "start", work=work
     )
     assert result.steps == 2 and checkpoints.steps_saved(work) == [2]
-    assert process.marked(work.resolve()) == []
+    assert process.running(work.resolve()) == []
     steps = read_steps(work)
     assert [s["train/unscored"] for s in steps] == [0, 0] and all(s["act/rows"] for s in steps)
     return steps, episodes_of(work)

@@ -3,19 +3,21 @@
 import dataclasses
 import json
 import os
-import platform
 import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from envace.config import load
 from envace.data.store import write_tasks
 from envace.engine import launch, process
 from envace.errors import DataError, EnvironmentUnready, ParamsError, StageFailed
+from envace.io.processes import identify
 from envace.policy.card import write_card
 from envace.types import PolicyRef
 from envace.worlds.desk.tasks import generate
@@ -110,7 +112,7 @@ def test_silence_ends_the_run_with_its_whole_group(run):
             "import subprocess; emit('ready', 0); subprocess.Popen(['sleep', '600']); time.sleep(600)",
             step_timeout_s=1.5,
         )
-    assert process.marked(work.resolve()) == []
+    assert process.running(work.resolve()) == []
 
 
 def test_no_sign_of_life_is_told_apart(run):
@@ -137,7 +139,7 @@ def test_leftovers_of_a_killed_run_are_reaped_and_others_left_alone(run):
         time.sleep(0.2)
         call("save(4)")
         own.wait(5)
-        assert process.marked(work.resolve()) == [] and other.poll() is None
+        assert process.running(work.resolve()) == [] and other.poll() is None
     finally:
         other.kill()
         own.kill()
@@ -147,29 +149,32 @@ def test_a_leftover_without_our_mark_is_known_by_the_session(run):
     call, work = run
     work.mkdir()
     script = "import os, subprocess; subprocess.Popen(['sleep', '600'], env={})"
-    leader = process.start([sys.executable, "-c", script], {}, work / "trainer.log", work / "trainer.pid")
-    leader.wait()
-    assert [p.name() for p in process.marked(work.resolve())] == ["sleep"]
+    process.start_trainer([sys.executable, "-c", script], {}, work).popen.wait()
+    leftover = psutil.Process(next(p.pid for p in process.running(work)))
+    assert "envaceWORK" not in leftover.environ()
+    assert [p.name() for p in process.running(work.resolve())] == ["sleep"]
     call("save(4)")
-    assert process.marked(work.resolve()) == []
+    assert process.running(work.resolve()) == []
 
 
 def test_a_second_run_of_the_same_folder_is_refused(run):
     call, work = run
     work.mkdir(exist_ok=True)
-    alive = process.start(
-        ["sleep", "600"], {"envaceWORK": str(work.resolve())}, work / "trainer.log", work / "trainer.pid"
-    )
+    alive = process.start_trainer(["sleep", "600"], {}, work)
     try:
         with pytest.raises(EnvironmentUnready, match="already running"):
             call("save(4)")
     finally:
-        alive.kill()
+        alive.end()
 
 
 def test_a_reused_pid_is_not_ours(tmp_path):
-    (tmp_path / "p").write_text(json.dumps({"host": platform.node(), "pid": os.getpid(), "start": 1.0}))
-    assert process.running(tmp_path / "p") is None
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        before = {**asdict(identify(other.pid)), "start": 1}
+        (tmp_path / "trainer.pid").write_text(json.dumps({**before, "watcher": asdict(identify())}))
+        process.refuse_second(tmp_path)
+        assert process.running(tmp_path) == []
+        other.kill()
 
 
 def test_too_few_tasks_are_refused_before_anything_starts(run, tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import PRESETS, Method
-from envace.engine.process import innermost_error
 from envace.engine.unscored import TooManyUnscored
+from envace.io.children import innermost_error
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set

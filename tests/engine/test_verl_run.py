@@ -44,7 +44,7 @@ def test_two_steps_are_trained_recorded_and_exported(setting):
     assert (result.steps, result.resumed_from) == (2, 0)
     assert [e.step for e in events if e.phase == "step"] == [1, 2]
     assert checkpoints.steps_saved(root / "work") == [2]  # rolling: 1
-    assert process.marked((root / "work").resolve()) == []
+    assert process.running((root / "work").resolve()) == []
     check_steps(root / "work", 2)
 
     ref = export(params, root / "work", root / "start", root / "out", name="envace-1")
@@ -70,7 +70,7 @@ def test_bug_23_killed_after_an_epoch_border_it_resumes_and_reaches_the_demanded
         launch.train(more, "envace", 1, on_progress=kill_after_step_3, **paths)
     result = launch.train(more, "envace", 1, **paths)
     assert result.steps == 4 and result.resumed_from in (2, 3)
-    assert process.marked((root / "work").resolve()) == []
+    assert process.running((root / "work").resolve()) == []
     check_steps(root / "work", 4)
     both_epochs = [task for step in (1, 2, 3, 4) for task in tasks_of_step(root / "work", step)]
     assert sorted(both_epochs[:4]) == sorted(both_epochs[4:]) == sorted(set(both_epochs))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from envace.errors import DataError, EnvironmentUnready, UserError
-from flows import _entry, _procs, _services, reproduce, services, state_dir
+from envace.io import processes
+from flows import _entry, _services, reproduce, services, state_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,8 +82,8 @@ def test_a_second_pipeline_names_the_first(tmp_path):
 def test_leftovers_of_a_killed_owner_are_ended_and_others_are_not(tmp_path):
     sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
     code = (
-        "import subprocess, sys, time; from pathlib import Path; from flows import _procs\n"
-        "with _procs.owner(Path(sys.argv[1]), 'pipeline', 'reproduce'):\n"
+        "import subprocess, sys, time; from pathlib import Path; from envace.io import processes\n"
+        "with processes.owner(Path(sys.argv[1]), 'pipeline', 'reproduce'):\n"
         "    c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); print(c.pid, flush=True); time.sleep(60)"
     )
     bystander = subprocess.Popen(sleeper)
@@ -91,13 +92,13 @@ def test_leftovers_of_a_killed_owner_are_ended_and_others_are_not(tmp_path):
     )
     try:
         left = int(owner.stdout.readline())
-        assert _procs.reap_dead_owners(tmp_path) == []  # alive
+        assert processes.reap_dead_owners(tmp_path) == []  # alive
         owner.kill()
         owner.wait()
-        notes = _procs.reap_dead_owners(tmp_path)
+        notes = processes.reap_dead_owners(tmp_path)
         assert len(notes) == 1 and "ended 1 process(es) left by a killed pipeline" in notes[0]
         assert not _running(left) and bystander.poll() is None
-        assert _procs.reap_dead_owners(tmp_path) == []
+        assert processes.reap_dead_owners(tmp_path) == []
     finally:
         owner.kill()
         bystander.kill()

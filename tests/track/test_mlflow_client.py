@@ -9,8 +9,8 @@ import time
 import pytest
 
 from envace.errors import EnvironmentUnready
+from envace.io.processes import identify, proven_dead
 from envace.track import client as c
-from envace.track.process import Identity, identify, proven_dead
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,9 @@ def test_a_run_left_by_a_kill_is_marked_killed(store):
 def test_a_reused_pid_is_not_the_same_process():
     me = identify()
     assert not proven_dead(me)
-    assert proven_dead(Identity(host=me.host, pid=me.pid, start=me.start - 100))
-    assert not proven_dead(Identity(host="elsewhere", pid=me.pid, start=1.0))  # cannot be judged from here
+    assert proven_dead(replace(me, start=me.start - 100))
+    assert proven_dead(replace(me, boot="an earlier one"))
+    assert not proven_dead(replace(me, host="elsewhere", start=1))  # cannot be judged from here
 
 
 def test_stages_of_one_lineage_share_a_parent(store):

@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from envace.bench.harness import interpreters, proc, sources
+from envace.bench.harness import interpreters, sources
 from envace.bench.harness.smoke import smoke
 from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io import children
 from envace.io.files import sha256, write_text
 from envace.track.redact import Redactor
 
@@ -166,7 +167,7 @@ def _install(spec: HarnessSpec, env: HarnessEnv, python: Path, lock: Path, log: 
     }
     venv = env.python.parent.parent
     try:
-        proc.call(
+        children.call(
             [uv, "venv", "--quiet", "--relocatable", "--no-config", "--python", str(python), str(venv)],
             **more,
         )
@@ -174,7 +175,7 @@ def _install(spec: HarnessSpec, env: HarnessEnv, python: Path, lock: Path, log: 
         options = "--quiet --no-config --no-deps --link-mode copy --python".split()
         shelf = ["--no-index"] if _shelf_only(environ) else []
         install = [uv, "pip", "install", *options, str(env.python), *shelf]
-        proc.call([*install, "-r", str(lock)], **more)
+        children.call([*install, "-r", str(lock)], **more)
     except StageFailed as e:
         raise EnvironmentUnready(f"{_cause(spec, log)} ({Redactor().text(str(e))})") from None
 

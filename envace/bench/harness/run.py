@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import IO
 
 from envace.bench.harness import isolate
-from envace.bench.harness.proc import GRACE_S, Child, start
 from envace.bench.harness.relay import Relay
 from envace.bench.harness.scrub import Scrubber, scrub_folder, sweep
 from envace.bench.harness.spec import HarnessEnv, Job, RawRun, Say
-from envace.engine.process import innermost_error
 from envace.errors import EnvironmentUnready
+from envace.io.children import GRACE_S, Child, innermost_error, start_guarded
 from envace.track.forms import address_secrets
 from envace.track.redact import ALWAYS
 
@@ -69,7 +68,9 @@ def run_job(
                 how = {"wrap": inside.wrap, "relays": relays, "isolated": True}
             environ = _environ(env, scratch, inside is not None) | told.env | secrets
             child = stack.enter_context(
-                start(told.argv, env=environ, output=subprocess.PIPE, cwd=folder, grace_s=GRACE_S, **how)
+                start_guarded(
+                    told.argv, env=environ, output=subprocess.PIPE, cwd=folder, grace_s=GRACE_S, **how
+                )
             )
             stack.enter_context(_logged(child, log, Scrubber(_all(job, secrets).values())))
             beat = _Heartbeat(job, say, heartbeat_s, progress, stop)

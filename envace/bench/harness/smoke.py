@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from envace.bench.harness import isolate, proc
+from envace.bench.harness import isolate
 from envace.bench.harness.spec import Say
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io import children
 
 DEADLINE_S = 600.0  # importing litellm takes half a minute on a busy laptop
 SCRIPT = """
@@ -36,7 +37,7 @@ def smoke(python: Path, modules: Sequence[str], log: Path, say: Say, what: str) 
                "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
         how = {"wrap": isolate.wrap(), "isolated": True} if isolate.wrap() else {}
         try:
-            proc.call([str(python), "-c", SCRIPT, str(found), *modules], what=f"import of {what}", log=log, cwd=Path(home),
+            children.call([str(python), "-c", SCRIPT, str(found), *modules], what=f"import of {what}", log=log, cwd=Path(home),
                       deadline_s=DEADLINE_S, say=say, env=env, **how)  # fmt: skip
         except StageFailed as e:
             raise EnvironmentUnready(f"{e}: the lock of {what} does not fit it") from None

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from envace.bench.harness import proc, wheels
+from envace.bench.harness import wheels
 from envace.bench.harness.spec import HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io import children
 from envace.track.redact import Redactor
 
 FETCH_S = 1800.0
@@ -77,9 +78,9 @@ def _repository(spec: HarnessSpec, scratch: Path, log: Path, say: Say) -> Path:
         "say": say,
         "what": f"git fetch for {spec.name}",
     }
-    proc.call(["git", "init", "--quiet", "--bare", str(scratch)], **git)
+    children.call(["git", "init", "--quiet", "--bare", str(scratch)], **git)
     try:
-        proc.call(
+        children.call(
             ["git", "-C", str(scratch), "fetch", "--quiet", "--depth", "1", "--", spec.uri, spec.version],
             **git,
         )

@@ -11,9 +11,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-from envace.bench.harness import proc
 from envace.bench.harness.spec import Completion, Say
 from envace.errors import EnvironmentUnready, StageFailed
+from envace.io import children
 from envace.track.redact import Redactor
 
 WHEEL_S = 900.0
@@ -42,7 +42,7 @@ def _wheel(completion: Completion, scratch: Path, log: Path, say: Say) -> Path:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
                "--disable-pip-version-check", "--no-input", "--ignore-requires-python"]  # fmt: skip
         try:
-            proc.call([*pip, "--dest", str(folder), "--", completion.package], what=f"download of {completion.package}",
+            children.call([*pip, "--dest", str(folder), "--", completion.package], what=f"download of {completion.package}",
                       log=log, deadline_s=WHEEL_S, say=say)  # fmt: skip
         except StageFailed as e:
             raise EnvironmentUnready(

@@ -1,4 +1,4 @@
-"""Runs one command and ends everything it started. A program of its own: standard library only, no import of ours.
+"""Runs one command and ends everything it started. A program of its own, without any import of ours.
 
 Flows in: one line of JSON on stdin {argv, relays, isolated, grace_s}. Flows out: the command's exit status.
 Invariant: when stdin ends, or the command does, nothing it started is left: asked to end first, ended after
@@ -6,6 +6,7 @@ Invariant: when stdin ends, or the command does, nothing it started is left: ask
 connection to 127.0.0.1:<port> of `relays` on to a unix socket, the only way out.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -16,6 +17,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+
+import psutil
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 UP, GET_FLAGS, SET_FLAGS = 0x1, 0x8913, 0x8914  # IFF_UP, SIOCGIFFLAGS, SIOCSIFFLAGS
@@ -29,82 +33,50 @@ def loopback_up() -> None:
         fcntl.ioctl(s, SET_FLAGS, struct.pack("16sH14x", b"lo", flags | UP))
 
 
-def listen(port: int) -> socket.socket:
-    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind(("127.0.0.1", port))
-    server.listen(512)
-    return server
-
-
-def pump(source: socket.socket, sink: socket.socket) -> None:
-    try:
-        while data := source.recv(65536):
-            sink.sendall(data)
-    except OSError:
-        pass  # the other side went away; so do we
-    for side, how in ((sink, socket.SHUT_WR), (source, socket.SHUT_RD)):
-        try:
-            side.shutdown(how)
-        except OSError:
-            pass  # already closed
-
-
-def serve(server: socket.socket, path: str) -> None:
+def relay(server: socket.socket, path: str) -> None:
+    """Pass every connection of a listening socket on to a unix socket."""
     while True:
         inside, _ = server.accept()
         threading.Thread(target=carry, args=(inside, path), daemon=True).start()
 
 
 def carry(inside: socket.socket, path: str) -> None:
+    """One connection, both ways; it ends where nobody is there."""
     outside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with inside, outside:
-        try:
-            outside.connect(path)
-        except OSError:
-            return  # nobody there: the connection ends, as it would without us
+    with inside, outside, suppress(OSError):
+        outside.connect(path)
         back = threading.Thread(target=pump, args=(outside, inside), daemon=True)
         back.start()
         pump(inside, outside)
         back.join()
 
 
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    """Copy one way until either side goes away."""
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    for side, how in ((sink, socket.SHUT_WR), (source, socket.SHUT_RD)):
+        with suppress(OSError):  # already closed
+            side.shutdown(how)
+
+
 def adopt_orphans() -> None:
     """What a child leaves running becomes our child, so that we can find it. Linux only."""
-    try:
-        import ctypes
-
+    with suppress(
+        OSError, AttributeError
+    ):  # elsewhere the process group still holds all that did not leave it
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
-        pass  # the process group still holds all that did not leave it
 
 
-def below() -> set[int]:
-    """Pids of all our descendants, as /proc tells; empty without one."""
-    parents = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        try:
-            with open(f"/proc/{name}/stat") as f:
-                pid, rest = f.read().split(" ", 1)
-            state, parent = rest.rpartition(")")[2].split()[:2]
-            if state != "Z":
-                parents[int(pid)] = int(parent)
-        except (OSError, ValueError):
-            continue  # no process, or gone
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return ours - {os.getpid()}
-
-
-def signal_all(number: int) -> None:
-    for pid in below():
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass  # gone meanwhile
-    if number != signal.SIGKILL:
-        os.killpg(0, number)  # we ignore it ourselves
+def descendants() -> list[psutil.Process]:
+    """Living processes below this one."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def reap() -> tuple[int, int] | None:
@@ -117,12 +89,16 @@ def reap() -> tuple[int, int] | None:
 
 
 def end_all(grace_s: float) -> None:
-    signal_all(signal.SIGTERM)
+    """Ask all that is below us to end, and end it after `grace_s`."""
     deadline = time.monotonic() + grace_s
-    while below() and time.monotonic() < deadline:
-        reap() or time.sleep(0.02)
-    while below():
-        signal_all(signal.SIGKILL)
+    for process in descendants():
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    os.killpg(0, signal.SIGTERM)  # we ignore it ourselves
+    while left := descendants():
+        for process in left if time.monotonic() >= deadline else ():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         reap() or time.sleep(0.02)
 
 
@@ -133,14 +109,16 @@ def main() -> None:
     adopt_orphans()
     if order["isolated"]:
         loopback_up()
-    servers = [(listen(port), path) for port, path in order["relays"]]
+    servers = [
+        (socket.create_server(("127.0.0.1", port), backlog=512), path) for port, path in order["relays"]
+    ]
     try:
         child = subprocess.Popen(order["argv"], stdin=subprocess.DEVNULL)
     except OSError as e:
         print(f"cannot start {order['argv'][0]}: {e.strerror}", file=sys.stderr)
         sys.exit(127)
     for server, path in servers:
-        threading.Thread(target=serve, args=(server, path), daemon=True).start()
+        threading.Thread(target=relay, args=(server, path), daemon=True).start()
     gone = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), gone.set()), daemon=True).start()
     status = None
