@@ -1,8 +1,6 @@
 """Episodes whose every word and every latency is known beforehand.
 
-Flows in: a seed, numbers of groups and members. Flows out: jobs for `run_pool`, and how long each of their requests
-takes.
-Invariant: words and seconds of a request depend on the seed and on which request it is, never on when it is made; so
+Words and seconds of a request depend on the seed and on which request it is, never on when it is made; so
 however episodes are scheduled, they are the same episodes.
 
 An episode has 3 to 20 ACT generations over one to three user turns; all but the last of a turn make one or two calls,
@@ -19,7 +17,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any
 
 from envace.chat.calls import render_calls
 from envace.chat.contract import render_result
@@ -31,7 +28,7 @@ from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.pool import Job, episode_job
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import make_source
-from envace.types import Answer, Item, Message, Role, Task, ToolCall, Verdict
+from envace.types import Answer, Episode, Item, Message, Role, Task, ToolCall, Verdict
 
 ACT, REHEARSE, JUDGE = "act", "rehearse", "judge"
 MEDIAN_S = {ACT: 6.0, REHEARSE: 3.0, JUDGE: 4.0}  # of one request
@@ -125,9 +122,13 @@ def make_task(seed: int, group: int) -> Task:
     item = {"question": "?", "pass_condition": "", "focus_on": "assistant.tool_calls"}
     items = tuple(Item(id=f"C{k}", weight=0.5, **item) for k in range(2))
     return Task(
-        id=f"t{group}", prefix=(Message(role="user", content="Look it all up."),), tools=(tool,), source="benchmark",
-        user_turns=("And then?",) * (turns - 1), checklist=(items,) * turns,
-    )  # fmt: skip
+        id=f"t{group}",
+        prefix=(Message(role="user", content="Look it all up."),),
+        tools=(tool,),
+        source="benchmark",
+        user_turns=("And then?",) * (turns - 1),
+        checklist=(items,) * turns,
+    )
 
 
 def jobs(seed: int, groups: int, members: int, spend: Spend) -> list[Job]:
@@ -140,28 +141,29 @@ def jobs(seed: int, groups: int, members: int, spend: Spend) -> list[Job]:
         for member in range(members):
             name = f"t{group}-{member}"
             speaker.plans[name] = Plan.make(seed, name, task.n_turns)
-            made.append(episode_job(
-                task, episode_id=name, group_id=task.id, seed=member, method=method, params=PARAMS,
-                judge=Judge(seed, spend, name), policy=policy, renderer=RENDERER, prompt_set=prompts,
-                make_source=lambda task=task: make_source(task, method, policy, RENDERER, PARAMS),
-            ))  # fmt: skip
+            made.append(
+                episode_job(
+                    task,
+                    episode_id=name,
+                    group_id=task.id,
+                    seed=member,
+                    method=method,
+                    params=PARAMS,
+                    judge=Judge(seed, spend, name),
+                    policy=policy,
+                    renderer=RENDERER,
+                    prompt_set=prompts,
+                    make_source=lambda task=task: make_source(task, method, policy, RENDERER, PARAMS),
+                )
+            )
     return made
 
 
-def essence(episode: Any) -> str:
+def essence(episode: Episode) -> str:
     """All of an episode that must not depend on its schedule, as text."""
     generations = [[g.role, g.step, g.call_index, g.prompt_ids, g.output_ids] for g in episode.generations]
     verdicts = [[v.turn, v.item_id, v.answer] for v in episode.verdicts]
     return json.dumps([episode.id, generations, verdicts, episode.reward, episode.stop, episode.counters])
-
-
-def requests(seed: int, episode: str, turns: int) -> list[float]:
-    """Seconds of what an episode waits for, one after another; calls of one message are side by side."""
-    plan = Plan.make(seed, episode, turns)
-    waits = [seconds(seed, ACT, episode, k, 0) for k in range(len(plan.calls))]
-    for k, calls in enumerate(plan.calls):
-        waits += [max(seconds(seed, REHEARSE, episode, k, i) for i in range(len(calls)))] if calls else []
-    return waits + [seconds(seed, JUDGE, episode, turn) for turn in range(turns)]
 
 
 async def sleep(kind: str, episode: str, seconds: float) -> None:

@@ -4,12 +4,12 @@ import unicodedata
 from functools import cache
 
 import pytest
+import qwen3_kit as qwen3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_tokens_properties import steps
 from token_kit import TOOLS, play, renderer, result, said, user, written
 
-from benchmarks import qwen3
 from envace.chat.probes import probe_dialogues
 from envace.chat.renderer import HFRenderer, as_dicts
 
@@ -19,7 +19,7 @@ OPEN = [user("hi")]
 @cache
 def qwen3_tokenizer():
     """Qwen3's own, which the package dashscope of the extra `dev` brings."""
-    return qwen3.qwen3_tokenizer(qwen3.vocabulary_file())
+    return qwen3.qwen3_tokenizer()
 
 
 @pytest.fixture(scope="module", params=["bundled vocabulary", "Qwen3's vocabulary"])
@@ -95,7 +95,8 @@ def test_qwen3s_vocabulary_encodes_as_its_own_library_does(text):
 @cache
 def tiktoken_encoding():
     import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
 
-    ranks = qwen3.read_ranks(qwen3.vocabulary_file())
+    ranks = load_tiktoken_bpe(str(qwen3.vocabulary_file()))
     marks = {token: len(ranks) + k for k, token in enumerate((*qwen3.SPECIAL, *qwen3.MARKS))}
     return tiktoken.Encoding("qwen3", pat_str=qwen3.SPLIT, mergeable_ranks=ranks, special_tokens=marks)
