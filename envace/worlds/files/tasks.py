@@ -35,32 +35,8 @@ ASK = {
     "move": ("move {what} to {to}", "please put {what} at {to}"),
     "copy": ("copy {what} to {to}", "please make a copy of {what} at {to}"),
 }
-FIRST = (
-    "read",
-    "read2",
-    "size",
-    "size2",
-    "count",
-    "find",
-    "delete",
-    "move",
-    "copy",
-    "delete@",
-    "move@",
-    "copy@",
-)
-SECOND = (
-    "read",
-    "size",
-    "count",
-    "find",
-    "delete",
-    "move",
-    "copy",
-    "again",
-    "again",
-    "again",
-)  # again: what turn 0 was about
+FIRST = "read read2 size size2 count find delete move copy delete@ move@ copy@".split()
+SECOND = "read size count find delete move copy again again again".split()  # again: what turn 0 was about
 
 
 def generate(seed: int, n: int) -> list[Task]:
