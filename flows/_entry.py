@@ -24,8 +24,8 @@ from typing import Any
 from envace.config import Params, to_dict
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
+from envace.io.redact import Redactor
 from envace.params import load_checked
-from envace.track.redact import Redactor
 from flows import _services, state_dir
 
 PARENT_TASK = "envacePARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under

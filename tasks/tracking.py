@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from envace.config import Params, flatten, split_run, to_dict
+from envace.io.redact import Redactor
 from envace.track import client as mlflow_client
 from envace.track.client import FAILED, FINISHED, KILLED, RunLog
 from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
-from envace.track.redact import Redactor
 from tasks.summary import log_summary
 
 

@@ -99,7 +99,14 @@ def end_all(grace_s: float) -> None:
         for process in left if time.monotonic() >= deadline else ():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        reap() or time.sleep(0.02)
+        if not reap():
+            time.sleep(0.02)
+
+
+def wait_for_end(gone: threading.Event) -> None:
+    """Set when whoever holds our stdin lets go of it."""
+    sys.stdin.buffer.read()
+    gone.set()
 
 
 def main() -> None:
@@ -120,7 +127,7 @@ def main() -> None:
     for server, path in servers:
         threading.Thread(target=relay, args=(server, path), daemon=True).start()
     gone = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.buffer.read(), gone.set()), daemon=True).start()
+    threading.Thread(target=wait_for_end, args=(gone,), daemon=True).start()
     status = None
     while status is None and not gone.is_set():
         ended = reap()

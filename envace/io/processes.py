@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -110,7 +111,12 @@ def others(belongs: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
 
 def carriers(token: str, variable: str = OWNERS) -> list[psutil.Process]:
     """Processes whose environment holds the token in a variable."""
-    return others(lambda p: token in (value := p.environ().get(variable, "")).split(":") or token == value)
+
+    def carries(process: psutil.Process) -> bool:
+        value: str = process.environ().get(variable, "")
+        return token == value or token in value.split(":")
+
+    return others(carries)
 
 
 def session(leader: int) -> list[psutil.Process]:
@@ -166,7 +172,7 @@ def owner(state: Path, kind: str, what: str) -> Iterator[str]:
     except Exception:
         raise
     except BaseException:
-        end(lambda: carriers(token))
+        end(partial(carriers, token))
         raise
     finally:
         os.environ[OWNERS] = before
@@ -175,7 +181,7 @@ def owner(state: Path, kind: str, what: str) -> Iterator[str]:
 
 def retire(state: Path, token: str) -> None:
     """End what an owner started and take its card away, from any thread of it."""
-    end(lambda: carriers(token), grace_s=2.0)
+    end(partial(carriers, token), grace_s=2.0)
     (state / "owners" / f"{token}.json").unlink(missing_ok=True)
 
 
@@ -190,7 +196,7 @@ def reap_dead_owners(state: Path) -> list[str]:
         who = Identity.read(said)
         if who is None or not proven_dead(who):
             continue
-        ended = end(lambda token=card.stem: carriers(token))
+        ended = end(partial(carriers, card.stem))
         card.unlink(missing_ok=True)
         if ended:
             left = f"{said['kind']} ({said['what']}, pid {who.pid})"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from envace.config import flatten
+from envace.io.redact import Redactor
 from envace.report.results import Histogram, Staged, StagedFile
-from envace.track.redact import Redactor
 from envace.types import JSON
 
 MANIFEST = "data/staged/manifest.json"

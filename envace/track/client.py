@@ -21,8 +21,8 @@ from typing import Any
 
 from envace.errors import EnvironmentUnready, innermost
 from envace.io.processes import Identity, identify, proven_dead
+from envace.io.redact import Redactor
 from envace.track.names import Namer, param_name, param_value
-from envace.track.redact import Redactor
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 LONGEST_TAG = 4900

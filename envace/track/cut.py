@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envace.chat.text import sanitise
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 
 LONGEST_TEXT = 4000  # characters of one string
 LONGEST_VALUE = 24_000  # of a whole value as JSON

@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 
 from envace.errors import innermost
+from envace.io.redact import Redactor
 from envace.rollout.pool import outcome
 from envace.track.client import RunLog
 from envace.track.cut import Cutter
-from envace.track.redact import Redactor
 from envace.types import Episode, StopReason, from_json
 
 DEADLINE_S, SECONDS_EACH = (

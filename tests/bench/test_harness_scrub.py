@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envace.bench.harness import scrub
-from envace.bench.harness.scrub import Scrubber, scrub_folder, sweep
-from envace.track.forms import STAND_INS
+from envace.bench.harness.scrub import scrub_folder, sweep
+from envace.io.redact import STAND_INS, Secrets, Stream
 
 KEY = 'sk/canary+Qü"9\\z=end'
 
@@ -50,11 +50,11 @@ def test_every_form_of_a_key_is_replaced(tmp_path):
 @given(st.text(min_size=6, max_size=30), st.integers(0, 2), st.integers(1, 40))
 def test_a_key_across_the_borders_of_pieces_is_found(key, before, size):
     data = b"-" * 30 + key.encode() + b"+" * 30 + base64.b64encode(b"abc"[:before] + key.encode()) + b"?"
-    s = Scrubber([key])
+    s = Stream(Secrets([key]))
     out = b"".join(s.feed(data[at : at + size]) for at in range(0, len(data), size)) + s.flush()
     if key in STAND_INS:
         return
-    whole = Scrubber([key])
+    whole = Stream(Secrets([key]))
     assert out == whole.feed(data) + whole.flush()
     assert key.encode() not in out.replace(b"[redacted]", b"") or key in "-+?"
 

@@ -12,9 +12,9 @@ import pytest
 from trace_kit import episodes, named, read, unscored, write
 
 from envace.errors import EnvironmentUnready
+from envace.io.redact import Redactor
 from envace.track import client as c
 from envace.track import traces
-from envace.track.redact import Redactor
 from envace.types import replace
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from trace_kit import EPISODE, MESSAGES, OBSERVATIONS, named, read, unscored, write
 
+from envace.io.redact import MARK, Redactor
 from envace.track import client as c
 from envace.track import cut, spans
-from envace.track.redact import MARK, Redactor
 from envace.types import Message, Role, Source, StopReason, ToolCall, replace
 
 CANARY = 'canary-<zqzq>"never\\seen'

@@ -3,9 +3,9 @@ MLflow store to write them to."""
 
 import pytest
 
+from envace.io.redact import Redactor
 from envace.track import client as c
 from envace.track import traces
-from envace.track.redact import Redactor
 from envace.types import (
     Answer,
     Episode,

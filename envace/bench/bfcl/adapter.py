@@ -30,7 +30,7 @@ from envace.bench.harness.planning import (
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import JSON, SampleRecord, ScoreRecord, to_json
 
 DRIVER = Path(__file__).with_name("driver.py")

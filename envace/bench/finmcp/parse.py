@@ -18,7 +18,7 @@ from envace.bench.finmcp.run import lines
 from envace.bench.harness.answers import LEFT_IN_TEXT
 from envace.bench.harness.planning import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import SampleRecord, SampleStatus
 
 NAMED = 200  # characters of an error that a record quotes

@@ -25,7 +25,7 @@ from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
 from envace.io.files import sha256, write_text
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 
 LOCKS = Path(__file__).resolve().parents[3] / "locks" / "harness"
 READY = "ready.json"

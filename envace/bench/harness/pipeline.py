@@ -24,7 +24,7 @@ from envace.bench.harness.run import run_job
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun, Say
 from envace.bench.summary import complete_enough, complete_plan
 from envace.errors import StageFailed, UserError
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, from_json, replace, to_json
 
 

@@ -14,7 +14,7 @@ from envace.bench.harness.planning import address
 from envace.bench.harness.relay import is_loopback
 from envace.chat.text import clip
 from envace.errors import EnvironmentUnready
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import Endpoint
 
 PAUSE_S = 0.5

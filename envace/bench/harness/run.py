@@ -21,12 +21,11 @@ from typing import IO
 
 from envace.bench.harness import isolate
 from envace.bench.harness.relay import Relay
-from envace.bench.harness.scrub import Scrubber, scrub_folder, sweep
+from envace.bench.harness.scrub import scrub_folder, sweep
 from envace.bench.harness.spec import HarnessEnv, Job, RawRun, Say
 from envace.errors import EnvironmentUnready
 from envace.io.children import GRACE_S, Child, innermost_error, start_guarded
-from envace.track.forms import address_secrets
-from envace.track.redact import ALWAYS
+from envace.io.redact import ALWAYS, Secrets, Stream, address_secrets
 
 OUTWARD = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
            "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # fmt: skip  # to get out of this machine
@@ -72,7 +71,7 @@ def run_job(
                     told.argv, env=environ, output=subprocess.PIPE, cwd=folder, grace_s=GRACE_S, **how
                 )
             )
-            stack.enter_context(_logged(child, log, Scrubber(_all(job, secrets).values())))
+            stack.enter_context(_logged(child, log, Stream(Secrets(_all(job, secrets).values()))))
             beat = _Heartbeat(job, say, heartbeat_s, progress, stop)
             code = child.wait(began + job.deadline_s, beat)
             child.end()
@@ -184,9 +183,9 @@ def _scratch() -> Iterator[Path]:
 
 
 @contextmanager
-def _logged(child: Child, log: Path, scrubber: Scrubber) -> Iterator[None]:
+def _logged(child: Child, log: Path, stream: Stream) -> Iterator[None]:
     """Copies what the child prints into its log, scrubbed on the way."""
-    thread = threading.Thread(target=_copy, args=(child.popen.stdout, log, scrubber), daemon=True)
+    thread = threading.Thread(target=_copy, args=(child.popen.stdout, log, stream), daemon=True)
     thread.start()
     try:
         yield
@@ -195,12 +194,12 @@ def _logged(child: Child, log: Path, scrubber: Scrubber) -> Iterator[None]:
         thread.join(10)
 
 
-def _copy(source: IO[bytes], log: Path, scrubber: Scrubber) -> None:
+def _copy(source: IO[bytes], log: Path, stream: Stream) -> None:
     with source, log.open("ab") as sink:
         while piece := os.read(source.fileno(), 65536):
-            sink.write(scrubber.feed(piece))
+            sink.write(stream.feed(piece))
             sink.flush()
-        sink.write(scrubber.flush())
+        sink.write(stream.flush())
 
 
 def _within(folder: Path, name: str) -> Path:

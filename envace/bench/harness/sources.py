@@ -18,7 +18,7 @@ from envace.bench.harness import wheels
 from envace.bench.harness.spec import HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 
 FETCH_S = 1800.0
 AT_ONCE = 256  # files read from git together

@@ -14,7 +14,7 @@ from pathlib import Path
 from envace.bench.harness.spec import Completion, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 
 WHEEL_S = 900.0
 

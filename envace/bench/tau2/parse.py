@@ -17,7 +17,7 @@ from typing import Any
 
 from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
 from envace.bench.tau2.failures import AGENT_ENDINGS, BUDGET, GRADED, INFRA_ENDINGS, Cause, cause_of
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import SampleRecord, SampleStatus
 
 Errors = dict[tuple[str, int], deque[Cause]]  # (task, seed) -> causes in the order they happened

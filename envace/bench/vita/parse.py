@@ -18,7 +18,7 @@ from envace.bench.harness.answers import LEFT_IN_TEXT, left_call
 from envace.bench.harness.planning import seed_of
 from envace.bench.harness.spec import EvalRequest, RawRun
 from envace.errors import DataError
-from envace.track.redact import Redactor
+from envace.io.redact import Redactor
 from envace.types import SampleRecord, SampleStatus
 
 AGENT_CAUSED = {"malformed_call", "empty_message", "context_overflow"}

@@ -3,17 +3,16 @@
 Flows in: an exception, and what takes the secrets out of a text. Flows out: the same exception, or one in its place.
 Invariant: neither it nor a cause, a context or a member of a group prints a secret, notes included; what hangs
 together still does. An exception is changed where it stands and keeps its class, so a `UserError` stays one. Only one
-whose words lie where they cannot be set (a library's own object) becomes a `Redacted` with its class in the text, and a
-group with such a member a new group. What an exception holds without printing it (other objects, the variables of its
-frames) is left as it is.
+whose words cannot be set (a library's own object) becomes a `Redacted` with its class in the text, and a group with
+such a member a new group. What an exception holds without printing it is left as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
-Text = Callable[[str], str]
+Clean = Callable[[str], str]
 OF_THE_SYSTEM = ("strerror", "filename", "filename2")  # of an OSError, which vars() lacks
 
 
@@ -21,14 +20,14 @@ class Redacted(Exception):
     """Stands for an exception whose own words could not be set: `ValidationError: 1 error ... [redacted]`."""
 
 
-def cleaned(error: BaseException, text: Text) -> BaseException:
+def cleaned(error: BaseException, clean: Clean) -> BaseException:
     """`error` without secrets, itself where that can be."""
     found = list(_reached(error))
+    for one in found:
+        _set_words(one, clean)
     stands: dict[int, BaseException] = {}
     for one in found:
-        _set_words(one, text)
-    for one in found:
-        _stand_in(one, text, stands)
+        _stand_in(one, clean, stands)
     for one in found:
         _link(one, stands)
     return stands[id(error)]
@@ -57,38 +56,32 @@ def _members(error: BaseException) -> tuple[BaseException, ...]:
     return error.exceptions if isinstance(error, BaseExceptionGroup) else ()
 
 
-def _set_words(error: BaseException, text: Text) -> None:
+def _set_words(error: BaseException, clean: Clean) -> None:
     """Take the secrets out where the words of most exceptions stand."""
-
-    def words(value: Any) -> Any:
-        return text(value) if isinstance(value, str) else value
-
-    for name in OF_THE_SYSTEM if isinstance(error, OSError) else ():
-        if isinstance(
-            value := getattr(error, name, None), str
-        ):  # where nothing is set, None would be printed
-            setattr(error, name, words(value))
-    vars(error).update({k: words(v) for k, v in vars(error).items()})
-    if isinstance(notes := getattr(error, "__notes__", None), (list, tuple)):
-        error.__notes__ = [words(note) if isinstance(note, str) else words(repr(note)) for note in notes]
-    if (clean := tuple(map(words, error.args))) != error.args:
-        error.args = clean
-    if not _is_clean(error, text) and not isinstance(error, BaseExceptionGroup):
-        error.args = (text(_said(error)),)  # one of them is an object that prints a secret
+    for name in (*vars(error), *(OF_THE_SYSTEM if isinstance(error, OSError) else ())):
+        value = getattr(error, name, None)
+        if isinstance(value, str):  # where nothing is set, None would be printed
+            setattr(error, name, clean(value))
+        elif name == "__notes__" and isinstance(value, (list, tuple)):
+            error.__notes__ = [clean(note if isinstance(note, str) else repr(note)) for note in value]
+    args = tuple(clean(a) if isinstance(a, str) else a for a in error.args)
+    if args != error.args:
+        error.args = args
+    if not _is_clean(error, clean) and not _members(error):
+        error.args = (clean(_said(error)),)  # one of them is an object that prints a secret
 
 
-def _stand_in(error: BaseException, text: Text, stands: dict[int, BaseException]) -> BaseException:
+def _stand_in(error: BaseException, clean: Clean, stands: dict[int, BaseException]) -> BaseException:
     """What to print in its place: itself where it is clean. A group's members cannot be set, nor its own words."""
-    if id(error) in stands:
-        return stands[id(error)]
-    old = _members(error)
-    members = [_stand_in(member, text, stands) for member in old]
-    if _is_clean(error, text) and all(a is b for a, b in zip(old, members)):
-        stands[id(error)] = error
-    elif isinstance(error, BaseExceptionGroup):
-        stands[id(error)] = BaseExceptionGroup(text(error.message), members)
-    else:
-        stands[id(error)] = Redacted(f"{type(error).__name__}: {text(_said(error))}")
+    if id(error) not in stands:
+        old = _members(error)
+        members = [_stand_in(member, clean, stands) for member in old]
+        if _is_clean(error, clean) and all(a is b for a, b in zip(old, members)):
+            stands[id(error)] = error
+        elif isinstance(error, BaseExceptionGroup):
+            stands[id(error)] = BaseExceptionGroup(clean(error.message), members)
+        else:
+            stands[id(error)] = Redacted(f"{type(error).__name__}: {clean(_said(error))}")
     return stands[id(error)]
 
 
@@ -106,11 +99,10 @@ def _link(error: BaseException, stands: dict[int, BaseException]) -> None:
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except (
-        Exception
-    ):  # as one whose words need what it no longer has; a traceback prints nothing of it either
+    except Exception:  # one whose words need what it no longer has; a traceback prints nothing of it either
         return ""
 
 
-def _is_clean(error: BaseException, text: Text) -> bool:
-    return text(said := _said(error)) == said
+def _is_clean(error: BaseException, clean: Clean) -> bool:
+    said = _said(error)
+    return clean(said) == said

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from envace.errors import UserError, describe
-from envace.track.clean import Redacted
-from envace.track.redact import MARK, Redactor, key_variables
+from envace.io.redact import MARK, Redactor, key_variables
+from envace.io.redact_errors import Redacted
 
 
 def test_values_of_key_variables_are_replaced():
