@@ -94,7 +94,7 @@ def proven_dead(identity: Identity) -> bool:
 def lives(process: psutil.Process) -> bool:
     """It still is the same process, and no zombie."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

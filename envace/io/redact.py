@@ -91,7 +91,8 @@ class Secrets:
         found: dict[bytes, bytes] = {}
         for value in {v for v in values if v not in STAND_INS and len(v) >= SHORTEST}:
             found |= forms(value)
-        self.pattern = re.compile(b"|".join(sorted(found, key=lambda p: len(p), reverse=True)))
+        longest_first: list[bytes] = sorted(found, key=len, reverse=True)
+        self.pattern = re.compile(b"|".join(longest_first))
         self.longest = max((len(p) for p in found), default=0)
         self._cores = set(found.values())
 
