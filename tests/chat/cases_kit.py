@@ -1,15 +1,8 @@
-"""The published case tables: one data file for the tests and for docs/tool-calls.md.
-
-Flows in: `cases_calls.json` and `cases_results.json`. Flows out: the texts and what is expected of them, a
-restatement of the published code's grammars, and the tables of the page.
-Invariant: the page holds these tables and no others; `python tests/chat/cases_kit.py` writes them into it.
-"""
+"""The case tables `cases_calls.json` and `cases_results.json`, and a restatement of the published code's grammars."""
 
 import json
 import re
 from pathlib import Path
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/tool-calls.md"
 
 
 def load(name):
@@ -70,65 +63,3 @@ def authors_result(text):
         return {"code": "SIMULATOR_JSON_DECODE_ERROR"}
     good = isinstance(value, list) or (isinstance(value, dict) and value)
     return {"value": value} if good else {"code": "INVALID_EXECUTION_RESULT_TYPE"}
-
-
-# --- the page -------------------------------------------------------------------------------------
-
-
-def code(text):
-    """A code span that shows control characters as escapes."""
-    plain = json.dumps(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    fence = "``" if "`" in plain else "`"
-    return f"{fence}{plain}{fence}" if plain else "(nothing)"
-
-
-def show(written):
-    pieces = written if isinstance(written, list) else [written]
-    return " ".join(
-        code(p) if isinstance(p, str) else f"{code(p['repeat'])} {p['times']:,} times" for p in pieces
-    )
-
-
-def outcome(expected):
-    """A cell: reason codes bare, everything a message holds as code."""
-    if expected is None:
-        return "not stated"
-    if word := expected.get("failure") or expected.get("code"):
-        return f"**{word}**"
-    if "value" in expected:
-        return shorten(json.dumps(expected["value"])) + (" (a refusal)" if expected.get("error") else "")
-    if reply := expected.get("reply"):
-        return "a reply" if reply is True else f"a reply, {code(reply)}"
-    calls = ", ".join(shorten(f"{name} {json.dumps(arguments)}") for name, arguments in expected["calls"])
-    content = expected.get("content")
-    return calls + (f"; text {show(content)}" if content else "")
-
-
-def shorten(plain):
-    runs = re.sub(r"\[{9,}\]{9,}", lambda m: f"[{len(m[0]) // 2} levels]", plain)
-    return f"`{runs}`"
-
-
-def table(name):
-    """The markdown table of one file."""
-    columns = ["ignore", "execute", "authors"] if name == "calls" else ["envace", "authors"]
-    heads = {"ignore": "`ignore`", "execute": "`execute`", "authors": "published code", "envace": "envace"}
-    lines = [
-        "| case | written | " + " | ".join(heads[c] for c in columns) + " |",
-        "|---" * (len(columns) + 2) + "|",
-    ]
-    for case in load(name):
-        cells = [outcome(case[c]) if c in case else "same" for c in columns]
-        lines.append(f"| {case['case']} | {show(case['written'])} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def on_page(name):
-    """The table as the page has it, and where it stands."""
-    return re.search(rf"<!-- cases: {name} -->\n(.*?)\n<!-- end -->", PAGE.read_text(encoding="utf-8"), re.S)
-
-
-if __name__ == "__main__":
-    for name in ("calls", "results"):
-        found, page = on_page(name), PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(page[: found.start(1)] + table(name) + page[found.end(1) :], encoding="utf-8")
