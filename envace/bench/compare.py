@@ -20,9 +20,9 @@ from envace.bench.finmcp.metrics import COUNTS, SCORES, scored
 from envace.bench.finmcp.rows import SUBSETS as FINMCP
 from envace.bench.stats import Interval, Means, stratified, task_means
 from envace.bench.summary import HAS_SCORE, values_by_task
-from envace.bench.tau2.averages import AVERAGED
+from envace.bench.tau2.tasks import AVERAGED
 from envace.bench.tau2.tasks import SUBSETS as TAU2
-from envace.bench.vita.source import DOMAINS as VITA
+from envace.bench.vita.tasks import DOMAINS as VITA
 from envace.types import SampleRecord
 
 ALL = "all"  # the one stratum of a pooled score

@@ -8,7 +8,8 @@ import pytest
 from envace.bench.bfcl.scores import DERIVED, score_records
 from envace.bench.compare import difference, statistic
 from envace.bench.finmcp.metrics import COUNTS, counts
-from envace.bench.tau2.averages import Domain, Scoring, average_scores
+from envace.bench.tau2.scores import Tau2Domain, average_scores
+from envace.bench.tau2.tasks import AVERAGED
 from envace.bench.vita import scores as vita
 from envace.types import SampleRecord, SampleStatus
 
@@ -74,10 +75,10 @@ def test_tau2s_macro_and_micro_average_may_differ_in_sign():
     assert diff("tau2", "micro", a, b)[0] == pytest.approx((9 - 6) / 14)
     assert diff("tau2", "telecom", a, b)[0] == pytest.approx(0.5)
     domains = [
-        {d: Domain(name=d, samples=[s for s in p if s.task.startswith(d)], trials=1) for d in ("airline", "retail", "telecom")}
+        [Tau2Domain(name=d, samples=[s for s in p if s.task.startswith(d)], trials=1) for d in AVERAGED]
         for p in (a, b)
-    ]  # fmt: skip
-    first, second = (average_scores(d, {}, Scoring(seed=0, bootstrap=10))[0].score for d in domains)
+    ]
+    first, second = (average_scores(d, {}, bootstrap=10)[0].score for d in domains)
     assert macro == pytest.approx(first - second)
 
 

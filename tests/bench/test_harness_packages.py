@@ -19,10 +19,7 @@ FOREIGN = {
     "sentence_transformers",
 }
 # what a harness's own interpreter executes
-DRIVERS = {
-    f"envace/bench/{file}"
-    for file in ("bfcl/driver.py", "bfcl/resume.py", "tau2/driver.py", "vita/driver.py")
-}
+DRIVERS = {f"envace/bench/{name}/driver.py" for name in ("bfcl", "tau2", "vita")}
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -11,7 +11,7 @@ import test_tau2_plan
 from envace.bench.finmcp import adapter as finmcp
 from envace.bench.harness.registry import adapter
 from envace.bench.harness.spec import EvalRoles, HarnessEnv
-from envace.bench.vita import source as vita
+from envace.bench.vita import tasks as vita
 from envace.bench.vita.adapter import Vita
 from envace.config import load
 from envace.config.check import HARNESSES

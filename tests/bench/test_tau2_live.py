@@ -19,8 +19,7 @@ from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.tau2.adapter import Tau2
-from envace.bench.tau2.sources import Options, data_root
-from envace.bench.tau2.tasks import chosen
+from envace.bench.tau2.tasks import Tau2Options, chosen, domain_folder
 from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleRecord, SampleStatus, ScoreRecord
 
@@ -60,11 +59,11 @@ def play(
 
 
 def truth_about(options: dict[str, Any], subsets: tuple[str, ...], limit: int = 0) -> Truth:
-    o, env = Options.of(options), harness(options)
+    o, env = Tau2Options.of(options), harness(options)
     tasks: dict[str, Any] = {}
     for subset in subsets:
         ids = [t.id for t in chosen(env, o, subset, limit, SEED)]
-        tasks |= load_tasks(env.source / data_root(o) / subset, ids)
+        tasks |= load_tasks(domain_folder(env, o, subset), ids)
     return Truth(tasks=tasks)
 
 

@@ -12,7 +12,7 @@ from envace.bench.harness.resume import SETTLED
 from envace.bench.summary import complete_plan
 from envace.bench.tau2.failures import cause_of
 from envace.bench.tau2.parse import parse_folder
-from envace.bench.tau2.sources import Options
+from envace.bench.tau2.tasks import Tau2Options
 from envace.types import SampleRecord, SampleStatus
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tau2"
@@ -67,7 +67,7 @@ def test_tau2_159_each_fault_is_laid_at_the_right_door(source: str) -> None:
 
 
 def test_tau2_159_a_full_context_is_neither_played_again_nor_forgotten_on_resuming(tmp_path: Path) -> None:
-    assert Options().retries == 0  # whole dialogues; tau²'s own default is 3
+    assert Tau2Options().retries == 0  # whole dialogues; tau²'s own default is 3
     file = json.loads((FIXTURES / "upstream_faults" / "results.json").read_text())
     (first,) = [s for s in file["simulations"] if s["task_id"] == "create_task_1_nl_eval"]
     write(tmp_path, [first], "before-1.json")
@@ -196,9 +196,9 @@ def test_what_a_server_says_about_keys_is_not_repeated(tmp_path: Path) -> None:
 def test_an_unknown_exception_is_never_the_agents() -> None:
     trace = 'File "x/tau2/agent/llm_agent.py", line 1, in generate\n    generate(\n'
     assert (
-        cause_of("BadRequestError", "tool choice auto needs a parser", trace).status
+        cause_of("BadRequestError", "tool choice auto needs a parser", trace).verdict[0]
         is SampleStatus.INFRA_FAILURE
     )
     assert cause_of("KeyError", "'x'", "").role == "harness"
     judge = 'File "x/tau2/evaluator/evaluator_nl_assertions.py", line 1, in f\n    generate(\n'
-    assert cause_of("ContextWindowExceededError", "too long", judge).status is SampleStatus.INFRA_FAILURE
+    assert cause_of("ContextWindowExceededError", "too long", judge).verdict[0] is SampleStatus.INFRA_FAILURE

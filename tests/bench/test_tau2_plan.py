@@ -10,8 +10,7 @@ import pytest
 
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, Job
 from envace.bench.tau2.adapter import Tau2
-from envace.bench.tau2.sources import FORK_LABEL, REVISIONS, Options
-from envace.bench.tau2.tasks import chosen
+from envace.bench.tau2.tasks import FORK_LABEL, REVISIONS, Tau2Options, chosen
 from envace.errors import DataError, UserError
 from envace.types import Endpoint, Sampling
 
@@ -127,7 +126,7 @@ def test_the_split_decides_which_tasks_are_owed(env: HarnessEnv, tmp_path: Path)
 
 
 def test_the_workflow_policy_plays_the_same_tasks(env: HarnessEnv) -> None:
-    o = Options()
+    o = Tau2Options()
     assert chosen(env, o, "telecom-workflow") == chosen(env, o, "telecom")
 
 
@@ -235,7 +234,7 @@ def test_a_judge_is_asked_for_only_where_tasks_need_one(env: HarnessEnv, tmp_pat
     assert JUDGE.base_url not in airline.reaches
     with pytest.raises(UserError, match="2 tasks graded by a judge"):
         Tau2().plan(env, request(tmp_path, ("retail",), judge=None))
-    with pytest.raises(UserError, match="user simulator"):
+    with pytest.raises(UserError, match="needs a user"):
         Tau2().plan(env, request(tmp_path, user=None))
 
 

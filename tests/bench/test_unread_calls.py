@@ -15,8 +15,8 @@ from kit_vita import BROKEN, Server
 from test_finmcp_replay import key, played, request_of  # noqa: F401  (key: a fixture)
 from test_vita_parse import parsed
 
-from envace.bench.tau2.averages import Domain, Scoring, domain_scores
 from envace.bench.tau2.parse import parse_folder
+from envace.bench.tau2.scores import Tau2Domain, domain_scores
 from envace.bench.vita import scores as vita_scores
 from envace.serving.reply import chat_message
 from envace.types import SampleStatus
@@ -47,9 +47,7 @@ def test_tau2_has_it_said_to_the_customer_and_may_still_reward_it(tmp_path):
     )
     assert broken.metrics["upstream"] == 1.0 and broken.metrics["malformed"] == 1.0 and broken.reward is None
     assert other.status is S.SCORED and other.metrics["malformed"] == 0.0
-    how = Scoring(seed=0, bootstrap=50, min_complete=1.0, skipped=(), identity={"harness": "h"})
-    own = {"floor": None, "data_hash": "", "versions": {}}
-    made = domain_scores(Domain(name="airline", samples=samples, trials=2, **own), how)
+    made = domain_scores(Tau2Domain(name="airline", samples=samples, trials=2), bootstrap=50)
     strict, upstream = (
         next(r for r in made if r.source == s and r.metric == "reward") for s in ("strict", "upstream")
     )

@@ -18,8 +18,8 @@ from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.vita.adapter import Vita
-from envace.bench.vita.source import FOLDER, missing
-from envace.errors import EnvironmentUnready, UserError
+from envace.bench.vita.tasks import FOLDER
+from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleStatus, Sampling
 
 SOURCE = os.environ.get("envaceVITA_SOURCE", "")
@@ -191,16 +191,3 @@ def test_doing_nothing_scores_the_floor(env, tmp_path):
     scores, *_ = evaluated(env, tmp_path / "out", agent=nothing)
     strict = scores["delivery", "reward", "strict"]
     assert strict.score == strict.floors["do_nothing"] == 0.0
-
-
-def test_what_a_copy_without_large_files_cannot_run_is_named(env, tmp_path):
-    for lacking, why in missing(env).items():
-        print(lacking, "-", why)
-    if "ota (chinese)" in missing(env):
-        with pytest.raises(UserError, match="domain ota cannot run in chinese"):
-            Vita().plan(env, EvalRequest(roles=_anyone(), subsets=("ota",), trials=1, seed=0, out=tmp_path))
-
-
-def _anyone() -> EvalRoles:
-    end = Endpoint(base_url="http://127.0.0.1:1/v1", model="m")
-    return EvalRoles(agent=end, user=end, judge=end)

@@ -10,11 +10,13 @@ import pytest
 
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, Job, RawRun
 from envace.bench.summary import complete_plan
-from envace.bench.vita import scores, source
+from envace.bench.vita import scores
 from envace.bench.vita.adapter import Vita
+from envace.bench.vita.tasks import without_work
 from envace.errors import DataError
 from envace.types import Endpoint, SampleRecord, SampleStatus
 
+DOMAINS = Vita.default
 FIXTURES = Path(__file__).parent / "fixtures" / "vita"
 TASKS = ("10711001", "10711002", "10714001")
 FAULTY = ("60711001", "C0715001", "H0721002")
@@ -211,9 +213,6 @@ def test_scores_of_several_domains_and_trials_by_hand():
         assert average.n_tasks == 4 and average.n_agent_failure == 1
 
 
-DOMAINS = tuple(source.DOMAINS)
-
-
 def test_vitabench_10_the_mean_over_domains_and_over_all_tasks_have_a_name_each():
     """Reports gave the cross-scenario score, others the mean of all tasks, both as "VitaBench"."""
     rewards = {
@@ -242,5 +241,5 @@ def test_the_averages_over_domains_are_withheld_when_one_of_them_is():
 
 
 def test_a_task_without_rubrics_would_be_won_by_doing_nothing():
-    assert source.without_work({"evaluation_criteria": {"expected_states": [{"required_orders": []}]}})
-    assert not source.without_work({"evaluation_criteria": {"overall_rubrics": ["the order is paid"]}})
+    assert without_work({"evaluation_criteria": {"expected_states": [{"required_orders": []}]}})
+    assert not without_work({"evaluation_criteria": {"overall_rubrics": ["the order is paid"]}})

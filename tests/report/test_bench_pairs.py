@@ -11,7 +11,7 @@ import pytest
 from bench_samples import LOST, tau2
 from bench_shown import FAIR, GOOD, pair, row, shown, three
 
-from envace.bench.tau2.averages import AVERAGED
+from envace.bench.tau2.tasks import AVERAGED
 
 
 def test_policies_of_one_setup_are_compared_in_points_of_the_headline(tmp_path: Path) -> None:

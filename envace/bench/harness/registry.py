@@ -29,7 +29,7 @@ HARNESSES: dict[str, tuple[str, dict[str, JSON]]] = {
 
 
 # Data beside the environment: harness -> the function (environment, none where there is none) that says what lacks.
-DATA = {"vita": "envace.bench.vita.source:lacking", "finmcp": "envace.bench.finmcp.data:lacking"}
+DATA = {"vita": "envace.bench.vita.tasks:lacking", "finmcp": "envace.bench.finmcp.data:lacking"}
 
 
 def lacking(env: HarnessEnv) -> list[str]:

@@ -1,18 +1,22 @@
 """Runs tau²'s own command line. Executed by the harness's interpreter (`python -P driver.py job.json`), never imported by us.
 
-Flows in: a job file (arguments of `tau2 run`, one list a run; endpoints; where results go). Flows out: what tau²
+Flows in: a job file (arguments of `tau2 run`, one list per run; endpoints; where results go). Flows out: what tau²
 writes, and errors.jsonl for the fork, which keeps no cause of a failed dialogue.
 Invariant: tau²'s agent, user simulator, environment and graders are untouched. What is set from outside: the
 judge's model and address (constants in tau²), the key of each request (so that none stands in the arguments
 that tau² copies into its results), and an answer to its question whether to resume.
 """
 
-import importlib.util
 import json
 import os
+import runpy
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
+
+ANSWERS = Path(__file__).resolve().parents[1] / "harness" / "answers.py"
+answers = SimpleNamespace(**runpy.run_path(str(ANSWERS)))
 
 
 def main(file):
@@ -122,15 +126,6 @@ def resume_unasked():
 
     ConsoleDisplay.console.input = lambda *args, **kwargs: "y"
 
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"envace_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-answers = load(Path(__file__).resolve().parents[1] / "harness" / "answers.py")
 
 if __name__ == "__main__":
     main(sys.argv[1])

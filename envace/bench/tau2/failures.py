@@ -1,4 +1,4 @@
-"""How a dialogue of tau² ended -> whose doing it was.
+"""How a dialogue of tau² ended -> who caused it.
 
 Flows in: tau²'s termination word and, where a dialogue died of an exception, its type, text and traceback. Flows
 out: a status and a named cause.
@@ -31,30 +31,29 @@ EMPTY = re.compile(r"must have (either )?content or tool.?calls", re.I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """`Cause(role="agent", kind="malformed call", text="JSONDecodeError: Expecting value: ...")`."""
+class DialogueCause:
+    """`DialogueCause(role="agent", kind="malformed call", text="JSONDecodeError: Expecting value: ...")`."""
 
-    role: str  # agent | user | judge | harness
-    kind: str  # malformed call | empty message | context overflow | asserted state is absent | "" (anything else)
+    role: str
+    """agent | user | judge | harness"""
+    kind: str
+    """malformed call | empty message | context overflow | asserted state is absent | "" (anything else)"""
     text: str
 
     @property
-    def status(self) -> SampleStatus:
+    def verdict(self) -> tuple[SampleStatus, str]:
+        """Status and named cause."""
         agents = self.role == "agent" and self.kind
-        return SampleStatus.AGENT_FAILURE if agents else SampleStatus.INFRA_FAILURE
-
-    @property
-    def named(self) -> str:
-        return f"{self.role}: {self.kind or self.text}"
+        status = SampleStatus.AGENT_FAILURE if agents else SampleStatus.INFRA_FAILURE
+        return status, f"{self.role}: {self.kind or self.text}"
 
 
-def cause_of(error_type: str, error: str, traceback: str) -> Cause:
+def cause_of(error_type: str, error: str, traceback: str) -> DialogueCause:
     """What an exception that ended a dialogue says."""
-    frames = FRAME.findall(traceback)
+    frames: list[tuple[str, str, str]] = FRAME.findall(traceback)
     first = error.strip().splitlines()[0] if error.strip() else ""
-    return Cause(
-        role=_role(frames), kind=_kind(error_type, error, frames), text=f"{error_type}: {first}"[:240]
-    )
+    kind = _kind(error_type, error, frames)
+    return DialogueCause(role=_role(frames), kind=kind, text=f"{error_type}: {first}"[:240])
 
 
 def _role(frames: list[tuple[str, str, str]]) -> str:
@@ -72,15 +71,13 @@ def _role(frames: list[tuple[str, str, str]]) -> str:
 
 
 def _kind(error_type: str, error: str, frames: list[tuple[str, str, str]]) -> str:
-    if error_type == "ValueError" and any("run_env_assertion" in source for *_, source in frames):
+    _, module, source = frames[-1] if frames else ("", "", "")
+    if error_type == "ValueError" and any("run_env_assertion" in line for *_, line in frames):
         return "asserted state is absent"
-    innermost = frames[-1] if frames else ("", "", "")
-    reads_call = innermost[1] == "llm_utils" and ("arguments" in innermost[2] or "ToolCall" in innermost[2])
-    if reads_call and error_type in ("JSONDecodeError", "ValidationError", "TypeError"):
-        return "malformed call"
-    if error_type in ("ValueError", "AssertionError") and EMPTY.search(error):
-        return "empty message"
-    overflow = error_type == "ContextWindowExceededError" or (
-        error_type == "BadRequestError" and OVERFLOW.search(error)
-    )
-    return "context overflow" if overflow else ""
+    if error_type in ("JSONDecodeError", "ValidationError", "TypeError"):
+        reads_call = module == "llm_utils" and ("arguments" in source or "ToolCall" in source)
+        return "malformed call" if reads_call else ""
+    if error_type in ("ValueError", "AssertionError"):
+        return "empty message" if EMPTY.search(error) else ""
+    overflow = error_type == "BadRequestError" and OVERFLOW.search(error)
+    return "context overflow" if overflow or error_type == "ContextWindowExceededError" else ""

@@ -9,16 +9,19 @@ expects an address.
 """
 
 import hashlib
-import importlib.util
 import io
 import json
 import os
 import re
+import runpy
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+ANSWERS = Path(__file__).resolve().parents[1] / "harness" / "answers.py"
+answers = SimpleNamespace(**runpy.run_path(str(ANSWERS)))
 STRAY = ("base_url", "headers", "name", "max_input_tokens", "num_retries", "cost_1m_token_dollar")
 LOOPBACK = re.compile(r"https?://(localhost|127\.[\d.]+|\[::1\])[:/]")
 BUSY = (429, 502, 503, 504)  # asked again after a while; upstream asks again after a 500 itself
@@ -47,7 +50,11 @@ class Wire:
 
     def body(self, name, role, data):
         body = {k: v for k, v in data.items() if k not in STRAY and v is not None}
-        body["messages"] = [without_null_calls(m) for m in data["messages"]]
+        messages = [dict(m) for m in data["messages"]]
+        for message in messages:
+            if message.get("tool_calls", ()) is None:
+                del message["tool_calls"]
+        body["messages"] = messages
         body.update(role["body"], model=role["model"])
         if name != "judge" and self.job["send_seed"]:
             body["seed"] = self.state.seed(self.job["seed"], name)
@@ -72,10 +79,6 @@ class Wire:
             if answer.status_code not in BUSY or tries == BUSY_TRIES:
                 return answer
             time.sleep(BUSY_PAUSE_S * 2 ** (tries - 1))
-
-
-def without_null_calls(message):
-    return {k: v for k, v in message.items() if not (k == "tool_calls" and v is None)}
 
 
 class State:
@@ -124,13 +127,8 @@ class State:
                 "problem": problem,
                 "detail": detail,
             }
-            out.write(
-                json.dumps(
-                    line | {"empty": self.local.empty, "judge_cut": self.local.judge_cut} | fields,
-                    ensure_ascii=False,
-                )
-                + "\n"
-            )
+            line |= {"empty": self.local.empty, "judge_cut": self.local.judge_cut} | fields
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def resume(results):
@@ -159,15 +157,6 @@ def main(job_file):
     sys.argv = ["vita", *job["argv"]]
     cli()
 
-
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"envace_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-answers = load(Path(__file__).resolve().parents[1] / "harness" / "answers.py")
 
 if __name__ == "__main__":
     main(sys.argv[1])
