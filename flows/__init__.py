@@ -8,14 +8,7 @@ variables below are set before Prefect, MLflow, Ray or vLLM are imported, and on
 import os
 from pathlib import Path
 
-
-def state_dir(root: Path) -> Path:
-    """`.state/` of the project; DVC's temporary copies of the project share the original's."""
-    parts = root.resolve().parts
-    if ".dvc" in parts:
-        root = Path(*parts[: parts.index(".dvc")])
-    return Path(os.environ.get("envaceSTATE") or root.resolve() / ".state")
-
+from tasks.run import state_dir
 
 DEFAULTS = {
     "PREFECT_HOME": str(state_dir(Path.cwd()) / "prefect"),

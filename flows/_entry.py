@@ -21,40 +21,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from envace.config import Params, to_dict
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.io.redact import Redactor
 from envace.params import load_checked
-from flows import _services, state_dir
+from flows import _services
+from tasks.run import Run, log_path, state_dir, write_log
 
 PARENT_TASK = "envacePARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
 PARENT_RUN = "envacePARENT_RUN_ID"  # MLflow run the stage's run is a child of
 INTERRUPTED = 130
-
-
-class Run:
-    """What a stage's functions get: parameters, folders, the MLflow log, a voice."""
-
-    def __init__(self, name: str, params: Params, root: Path, log: Any = None):
-        self.name, self.params, self.root, self.log = name, params, root, log
-        self.state = state_dir(root)
-        self.redactor = Redactor(to_dict(params))
-        self.log_file = log_path(self.state, name)
-        self.started = time.time()
-
-    def say(self, text: str) -> None:
-        """A line for the terminal and the stage's log file."""
-        text = self.redactor.text(text)
-        print(text, flush=True)
-        write_log(self.log_file, text)
-
-    def path(self, *parts: str) -> Path:
-        return self.root.joinpath(*parts)
-
-    def metrics(self, values: dict[str, float], step: int = 0) -> None:
-        if self.log is not None:
-            self.log.metrics(values, step)
 
 
 class StageFlow:
@@ -316,16 +292,6 @@ def report_failure(error: BaseException, name: str, state: Path) -> int:
         message += f" (and no log could be written: {e})"
     print(f"{name}: {redact(message)}", file=sys.stderr, flush=True)
     return code
-
-
-def log_path(state: Path, name: str) -> Path:
-    return state / "logs" / f"{name}.log"
-
-
-def write_log(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as handle:
-        handle.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
 
 
 def shown(path: Path) -> Path:

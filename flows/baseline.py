@@ -4,7 +4,8 @@ Flows in: `bench.baselines.<name>`. Flows out: `models/<name>/` with a card; a h
 hub's own cache, only its commit is kept here.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("baseline", sections=("bench",))

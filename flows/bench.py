@@ -5,7 +5,8 @@ Flows in: `models/<policy>/`, the servers of `bench.user` and `bench.judge`. Flo
 Invariant: a score stands only on a complete run; what failed is counted and named.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("bench", sections=("bench", "engine"), policy=lambda params, policy, benchmark: policy)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from envace.config import Params, load
 from envace.errors import EnvironmentUnready, StageFailed, boundary
-from flows import _entry, _services, state_dir
+from flows import _entry, _services
+from tasks.run import state_dir
 
 
 def environment(params: Params, root: Path) -> dict[str, str]:

@@ -5,7 +5,8 @@ Flows out: `results/dynamics/<arm>-<seed>-<step>-<benchmark>/`.
 Invariant: a step whose weights were not kept fails with one sentence that names the parameters to set.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage(

@@ -4,7 +4,8 @@ Flows in: `models/<policy>/`, held-out tasks. Flows out: `results/evaluate/<poli
 Invariant: fails rather than publish a score from an incomplete run.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("evaluate", sections=("rollout", "judge", "eval"), policy=lambda params, policy, benchmark: policy)

@@ -5,7 +5,8 @@ Invariant: the step exported is the one train.json names.
 """
 
 from envace.config import split_run
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("export", policy=lambda params, training: training)

@@ -4,7 +4,8 @@ Flows in: `models/<policy>/`, held-out tasks with their true responses. Flows ou
 Invariant: the true response is never part of a prompt.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("fidelity", sections=("rollout", "judge", "eval", "fidelity"), policy=lambda params, policy: policy)

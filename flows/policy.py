@@ -4,7 +4,8 @@ Flows in: `policy`, `rollout`, `desk` of params.yaml. Flows out: `models/start/`
 Invariant: training never changes this stage's inputs, so "before" stays cached.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("policy", sections=("policy", "rollout", "desk"))

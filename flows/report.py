@@ -4,7 +4,8 @@ Flows in: outputs of all stages. Flows out: `report/index.html`, `report.md`, `s
 Invariant: what is missing is named on the page.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("report", sections=("report",))

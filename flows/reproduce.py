@@ -35,7 +35,8 @@ from envace.data import drift
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.params import load_checked
-from flows import _dag, _entry, _services, state_dir
+from flows import _dag, _entry, _services
+from tasks.run import state_dir
 
 UNWIND_S = 25.0  # stages get their own time first
 INSIDE = "envaceIN_PIPELINE"

@@ -21,7 +21,8 @@ from envace.config import Params, load
 from envace.errors import EnvironmentUnready, boundary
 from envace.io import children, processes
 from envace.track.client import default_uri
-from flows import _services, state_dir
+from flows import _services
+from tasks.run import state_dir
 
 START_S = 180.0
 HOST = "127.0.0.1"

@@ -4,7 +4,8 @@ Flows in: `models/start/`, `sft` of params.yaml. Flows out: `models/sft-<seed>/`
 Invariant: it sees only tasks of the split "warm", as the start policy did; nothing is rehearsed or rewarded.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("sft", sections=("policy", "sft", "rollout", "desk"), policy=lambda params, seed: "start")

@@ -4,7 +4,8 @@ Flows in: `data`, `desk` of params.yaml. Flows out: `data/staged/` with both spl
 Invariant: every row of the source is in exactly one of train, held, rejects.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("stage_data", sections=("data", "desk"))

@@ -6,7 +6,8 @@ Invariant: succeeds only when exactly `train.steps` steps are done; called again
 """
 
 from envace.config import split_run
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage(

@@ -4,7 +4,8 @@ Flows in: `models/<tts.policy>/`, held-out tasks. Flows out: `results/tts/<point
 Invariant: all points commit with the same seeds; rehearsals never touch the true world.
 """
 
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 
 @stage("tts", sections=("rollout", "judge", "eval", "tts"), policy=lambda params, **_: params.tts.policy)

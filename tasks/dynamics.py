@@ -46,7 +46,7 @@ class Point:
 @task(cache_policy=NO_CACHE)
 def evaluate_step(run: Any, training: str, step: int, benchmark: str) -> Point:
     """Score the weights that `training` had after `step` updates. Raises UserError when they were not kept."""
-    cut, name = type(run)(run.name, shortened(run.params), run.root, run.log), f"{training}@{step}"
+    cut, name = run.with_params(shortened(run.params)), f"{training}@{step}"
     with weights(run, training, step, benchmark) as folder:
         lineage_of_model(run, read_card(folder))
         if benchmark in SPLITS:

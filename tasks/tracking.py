@@ -209,7 +209,7 @@ def trace_episodes(run: Any, candidates: Iterable[Any], kind: str = "") -> None:
     from envace.track.traces import log_traces
 
     p = run.params.mlflow
-    if run.log is None or not (p.traces or p.failed_traces):
+    if not run.logged or not (p.traces or p.failed_traces):
         return
     tags = {
         "envace.stage": run.name,

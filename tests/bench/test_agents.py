@@ -10,8 +10,8 @@ from envace.config import RoleParams, parse
 from envace.policy.card import write_pointer
 from envace.serving import serve as serving
 from envace.types import Endpoint, PolicyRef, Sampling
-from flows._entry import Run
 from tasks import agents
+from tasks.run import Run
 
 FAKE_VLLM = """#!{python}
 import json, sys

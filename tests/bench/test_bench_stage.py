@@ -16,8 +16,8 @@ from envace.errors import ParamsError, StageFailed
 from envace.params import check_others
 from envace.policy.card import read_card
 from envace.types import Endpoint, ScoreRecord, replace
-from flows._entry import Run
 from tasks import bench, training
+from tasks.run import Run
 
 
 class Log:

@@ -17,8 +17,9 @@ from harness_kit import FakeBench, server
 from envace.bench.harness import pipeline, registry
 from envace.config import parse
 from envace.errors import StageFailed
-from flows._entry import Run, report_failure
+from flows._entry import report_failure
 from tasks import bench, training
+from tasks.run import Run
 from tasks.tracking import stage_run
 
 ROOT = Path(__file__).resolve().parents[2]

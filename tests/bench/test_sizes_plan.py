@@ -17,8 +17,8 @@ from envace.config import load
 from envace.config.check import HARNESSES
 from envace.policy.card import read_card, write_pointer
 from envace.types import Endpoint, PolicyRef, Sampling
-from flows._entry import Run
 from tasks import agents, bench, dynamics
+from tasks.run import Run
 
 ROOT = test_bfcl_plan.Path(__file__).resolve().parents[2]
 SIZES = [p.stem for p in sorted((ROOT / "sizes").glob("*.yaml"))]

@@ -15,9 +15,9 @@ from envace.policy.card import read_card, weights_hash, write_card
 from envace.policy.warmstart import BUNDLED
 from envace.types import PolicyRef
 from envace.worlds.desk.tasks import generate
-from flows._entry import Run
 from tasks import dynamics as task
 from tasks import summary
+from tasks.run import Run
 
 TRAIN = {"steps": 6, "save_every": 1, "keep_every": 2}
 CURVE = {"runs": ["envace-1"], "steps": [0, 2, 4], "benchmarks": ["desk"], "limit": 2, "trials": 1}

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = '''
 import pathlib
-from flows._entry import Run, stage
+from flows._entry import stage
+from tasks.run import Run
 
 @stage("toy")
 def toy(run: Run, name: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from envace.errors import DataError, EnvironmentUnready, UserError
 from envace.io import processes
-from flows import _entry, _services, reproduce, services, state_dir
+from flows import _entry, _services, reproduce, services
+from tasks.run import state_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,8 @@ from envace.errors import DataError, EnvironmentUnready, StageFailed
 from envace.io import files
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task
 from flows import train as train_stage
-from flows._entry import Run
 from tasks import evaluation, summary, tracking, training
+from tasks.run import Run
 
 
 class Log:

@@ -16,8 +16,8 @@ from envace.policy.local import LocalPolicy
 from envace.serving.same_prompts import body_of, check_served_prompts
 from envace.serving.server import Server
 from envace.types import Endpoint
-from flows._entry import Run
 from tasks.agents import agent_of
+from tasks.run import Run
 
 START = Path(envace.policy.__file__).parent / "start"
 
