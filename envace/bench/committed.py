@@ -89,11 +89,6 @@ async def mean_scores(policy: Any, tasks: Sequence[Task], seed: int) -> dict[str
     return {k: sum(s[k] for s in scores) / len(scores) for k in scores[0]} if scores else {}
 
 
-async def mean_score(policy: Any, tasks: Sequence[Task], seed: int, metric: str = "success") -> float:
-    """Mean of one `committed` number over tasks, one episode each."""
-    return (await mean_scores(policy, tasks, seed)).get(metric, 0.0)
-
-
 async def true_episode(task: Task, policy: Any, seed: int) -> Episode:
     """One episode of a scripted policy in the true world, judged by rules."""
     from envace.chat.renderer import ByteRenderer
