@@ -31,7 +31,7 @@ if __package__ in (None, ""):  # a Prefect worker loads this file by path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from envace.config import Params
-from envace.data import drift
+from envace.data.source_changes import must_stage_again
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.params import load_checked
@@ -194,9 +194,9 @@ def run_pipeline(
     return make_flow(params, jobs)(targets=list(targets), force=force, again=again)
 
 
-def moved(params: Params, root: Path, state: Path, keep: bool = False) -> list[str]:
+def moved(params: Params, root: Path, keep: bool = False) -> list[str]:
     """The stages that must run because the source changed. Raises DataError where the user must decide."""
-    must, line = drift.judge(params, root / "data/staged", state, keep)
+    must, line = must_stage_again(params, root / "data/staged", keep)
     if line:
         print(line, flush=True)
     return [STAGING] if must else []
@@ -223,7 +223,7 @@ def _reproduce(targets: list[str] | None = None, force: bool = False, again: lis
     _services.use(state)
     checked = bool(_held)  # by `run`, before Prefect was imported
     with only_pipeline(state):
-        again = again if checked else moved(params, root, state)
+        again = again if checked else moved(params, root)
         dag = _dag.graph(root, tuple(targets or ()))
         if not (force or checked or again or _dag.stale(root, dag)):
             from prefect.states import Completed
@@ -364,7 +364,7 @@ def run(
             refuse_reentry()
             params = load_checked(root / "params.yaml")
             with only_pipeline(state):
-                again = moved(params, root, state, keep_rows)
+                again = moved(params, root, keep_rows)
                 if not (force or again) and _dag.up_to_date(root, targets):
                     print("nothing to do: everything is up to date")
                     return 0

@@ -21,19 +21,16 @@ from envace.types import Task
 @task(cache_policy=NO_CACHE)
 def stage_rows(run: Any, out: Path) -> dict[str, Any]:
     """Read, check, select, split; returns the manifest. Raises DataError naming the first bad field."""
-    from envace.data import kept
+    from envace.data.raw_files import adopt_raw, keep_raw
     from envace.data.stage import stage
     from envace.worlds import registry as worlds
 
     worlds.load(run.params.rollout.worlds)
     raw = out.parent / "raw"
-    kept.adopt(raw, run.state, run.say)
+    adopt_raw(raw, run.state, run.say)
     with publish(out) as scratch:
         manifest = stage(run.params, scratch, state=run.state, say=run.say)
-    if not kept.kept(run.params, raw, run.state):
-        with publish(raw) as scratch:
-            kept.keep(run.params, scratch, run.state)
-    kept.release(run.params, run.state)
+    keep_raw(run.params, raw, run.state)
     return manifest
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from envace.data.fetched import listing
+from envace.data.source_files import listing
 from envace.errors import DataError, ParamsError
 
 NEEDED = ("train", "held")

@@ -1,41 +1,37 @@
-"""A data set of the Hugging Face hub as a store of files.
+"""A data set of the Hugging Face hub as a store of files; huggingface_hub does the transfer.
 
-Flows in: the hub's id and commit, HF_ENDPOINT and HF_TOKEN from the environment. Flows out: the list of files and
-their bytes.
 Invariant: nothing is kept in the hub's own cache; the token comes from HF_TOKEN alone, whatever a login left on this
 machine, and reaches the hub only; every refusal is one sentence.
 """
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, constants, hf_hub_url
+from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff
+from tqdm import tqdm
 
-from envace.data.parts import Broken, Part, Remote
+from envace.data.source_files import UNSTATED
+from envace.data.stores import Remote
 from envace.errors import DataError
 
 ANSWER_S = 30.0  # longest wait for the first answer
-TRANSFER = {
-    "timeout": constants.HF_HUB_DOWNLOAD_TIMEOUT,
-    "retry_on_exceptions": (),  # a broken transfer is taken up by the caller, at the byte it has
-    "retry_on_status_codes": (408, 429),
-}
-UNSTATED = "as the source states"
 
 
 @dataclass
@@ -49,39 +45,39 @@ class Hub:
         default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     )
 
+    def __post_init__(self) -> None:
+        token = os.environ.get("HF_TOKEN", "").strip() or False  # False keeps it from the token of a login
+        self._api = HfApi(endpoint=self.endpoint, token=token)
+        self._commit = {"revision": self.revision, "repo_type": "dataset"}
+
     def files(self) -> list[Remote]:
         """Every file of the commit, in one listing of names, sizes and checksums."""
-        api = HfApi(endpoint=self.endpoint, token=_token())
-        data_set = {"revision": self.revision, "repo_type": "dataset"}
         try:
             with self._explained():
-                info = api.repo_info(self.uri, timeout=ANSWER_S, **data_set)
-                tree = list(api.list_repo_tree(self.uri, recursive=True, **data_set))
+                info = self._api.repo_info(self.uri, timeout=ANSWER_S, **self._commit)
+                tree = list(self._api.list_repo_tree(self.uri, recursive=True, **self._commit))
         except (ValueError, KeyError, TypeError) as e:  # another server's page
             raise self._error(
                 f"{self.endpoint} does not answer as a hub does ({type(e).__name__}: {e}); check HF_ENDPOINT"
             ) from e
-        self.licence = _licence(info) or UNSTATED
+        stated = info.card_data.license if info.card_data else None
+        self.licence = ", ".join([stated] if isinstance(stated, str) else stated or ()) or UNSTATED
         return [_remote(f) for f in tree if isinstance(f, RepoFile)]
 
     def pinned(self, remote: Remote) -> Remote:
-        return remote  # the commit pins it
+        """As it is: the commit pins it."""
+        return remote
 
-    def read(self, remote: Remote, part: Part) -> None:
-        """Append the bytes behind those of the part. Waits for its turn where the hub limits requests."""
-        url = hf_hub_url(
-            self.uri, remote.name, repo_type="dataset", revision=self.revision, endpoint=self.endpoint
-        )
-        headers = build_hf_headers(token=_token())
-        headers["Accept-Encoding"] = "identity"  # ranges of a compressed answer differ
-        if part.size:
-            headers["Range"] = f"bytes={part.size}-"
-        with self._explained(), http_stream_backoff("GET", url, headers=headers, **TRANSFER) as answer:
-            hf_raise_for_status(answer)
-            if part.size and answer.status_code != httpx.codes.PARTIAL_CONTENT:
-                part.restart()  # the server sends all of it
-            for chunk in answer.iter_bytes():
-                part.write(chunk)
+    def download(self, remotes: Sequence[Remote], into: Path, bar: type[tqdm]) -> Iterator[Remote]:
+        """All files at once; what an interrupted call left whole in `into` is not fetched again."""
+        patterns = [glob.escape(r.name) for r in remotes]
+        with self._explained():
+            self._api.snapshot_download(
+                self.uri, local_dir=into, allow_patterns=patterns, tqdm_class=bar, **self._commit
+            )
+        if gone := [r.name for r in remotes if not (into / r.name).is_file()]:
+            raise self._error(f"{gone[0]} did not arrive from {self.endpoint}; run again")
+        yield from remotes
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -91,37 +87,43 @@ class Hub:
             raise self._error(
                 "HF_HUB_OFFLINE forbids the hub; unset it, or stage a copy with data.source: local"
             ) from e
-        except httpx.RequestError as e:
-            why = str(e).strip() or type(e).__name__
+        except (httpx.RequestError, LocalEntryNotFoundError) as e:
+            why = (str(e.__cause__ or e).strip() or type(e).__name__).splitlines()[0]
             raise self._error(
-                f"the hub cannot be reached at {self.endpoint} ({why}); check the network and HF_ENDPOINT and run again",
-                Broken,
+                f"the hub cannot be reached at {self.endpoint} ({why}); check the network and HF_ENDPOINT and run again"
             ) from e
         except HfHubHTTPError as e:
-            kind = Broken if e.response.status_code >= 500 else DataError
-            raise self._error(self._refusal(e), kind) from e
+            raise self._error(self._refusal(e)) from e
         except HFValidationError as e:
             raise self._error("this is not the id of a data set; write it as owner/name") from e
+        except OSError as e:
+            raise self._error(f"a file arrived broken ({str(e).splitlines()[0]}); run again") from e
 
-    def _error(self, text: str, kind: type[DataError] = DataError) -> DataError:
-        return kind(f"data.uri {self.uri!r}: {text}")
+    def _error(self, text: str) -> DataError:
+        return DataError(f"data.uri {self.uri!r}: {text}")
 
     def _refusal(self, error: HfHubHTTPError) -> str:
         """What the hub's answer means and how to put it right."""
+        code, wait = error.response.status_code, error.response.headers.get("Retry-After", "")
         if isinstance(error, GatedRepoError):
             return (
                 f"the data set is gated; ask for access at {self.endpoint}/datasets/{self.uri} and set HF_TOKEN to a "
                 "token of the account it is granted to"
             )
         if isinstance(error, RepositoryNotFoundError):
-            return "the hub has no such data set, or it is private; correct data.uri, or set HF_TOKEN to a token that may read it"
+            return (
+                "the hub has no such data set, or it is private; correct data.uri, or set HF_TOKEN to a token that "
+                "may read it"
+            )
         if isinstance(error, RevisionNotFoundError):
             return (
                 f"the data set has no commit {self.revision}; set data.revision to one that its history shows"
             )
-        code = error.response.status_code
         if code == 429:
-            return _patience(error.response.headers.get("Retry-After", ""))
+            return (
+                f"the hub limits how often it may be asked; wait {wait + ' seconds' if wait.isdigit() else 'a few minutes'} "
+                "and run again (what was fetched stays), or set HF_TOKEN for a higher limit"
+            )
         if code >= 500:
             return f"the hub fails (status {code}); run again later, what was fetched stays"
         return STATUS.get(code, f"the hub refuses with status {code}: {str(error).strip().splitlines()[-1]}")
@@ -134,25 +136,7 @@ STATUS = {
 }
 
 
-def _patience(seconds: str) -> str:
-    wait = f"{seconds} seconds" if seconds.isdigit() else "a few minutes"
-    return (
-        f"the hub limits how often it may be asked; wait {wait} and run again (what was fetched stays), or set "
-        "HF_TOKEN for a higher limit"
-    )
-
-
-def _token() -> str | bool:
-    """False keeps the client from the token of a login."""
-    return os.environ.get("HF_TOKEN", "").strip() or False
-
-
 def _remote(file: RepoFile) -> Remote:
     if file.lfs is not None:
         return Remote(file.path, file.size, etag=file.lfs.sha256, sums={"sha256": file.lfs.sha256})
     return Remote(file.path, file.size, etag=file.blob_id, sums={"git": file.blob_id})
-
-
-def _licence(info: object) -> str:
-    stated = getattr(getattr(info, "card_data", None), "license", None) or ""
-    return ", ".join(map(str, stated)) if isinstance(stated, list) else str(stated)

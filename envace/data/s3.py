@@ -1,7 +1,7 @@
-"""A prefix of an S3 bucket, or one object, as a store of files.
+"""A prefix of an S3 bucket, or one object, as a store of files; s3fs does the transfer.
 
 Flows in: s3://bucket/prefix; endpoint and credentials from the environment, as every AWS client reads them. Flows
-out: the list of files and their bytes, from any byte on.
+out: the list of files and their bytes.
 Invariant: all bytes of a file come from one version, and are held to every checksum the store states of it in a way
 that can be computed here; every refusal is one sentence.
 """
@@ -11,31 +11,32 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
 from botocore.exceptions import ConnectionError as NoConnection
-from fsspec.asyn import sync
+from fsspec.callbacks import TqdmCallback
 from s3fs import S3FileSystem
 from s3fs.core import S3_RETRYABLE_ERRORS
+from tqdm import tqdm
 
-from envace.data.parts import Broken, Part, Remote
+from envace.data.source_files import UNSTATED
+from envace.data.stores import Remote
 from envace.errors import DataError
+from envace.types import JSON
 
-E = TypeVar("E", bound=DataError)
 DIRECTORY = "--x-s3"  # how directory buckets end, whose ETags are no checksums
-BLOCK = 1 << 20  # bytes taken off an answer at a time
-ONCE = {"retries": {"total_max_attempts": 1}}  # s3fs and the caller retry; a third would take minutes
+ONCE = {"retries": {"total_max_attempts": 1}}  # s3fs retries
 CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 class S3:
     """`S3("s3://bucket/prefix")`."""
 
-    licence = "as the source states"
+    licence = UNSTATED
 
     def __init__(self, uri: str):
         self.uri = uri
@@ -46,7 +47,6 @@ class S3:
         self.store = S3FileSystem(
             endpoint_url=self.endpoint, config_kwargs=ONCE, skip_instance_cache=True, use_listings_cache=False
         )
-        self.store.retries = 2  # of each request; a transfer is taken up by the caller
         self._keys: dict[str, str] = {}  # name -> key
 
     def files(self) -> list[Remote]:
@@ -56,7 +56,7 @@ class S3:
         self._keys = {name: o["Key"] for name, o in objects.items()}
         return [Remote(name, o["Size"], o["ETag"].strip('"')) for name, o in objects.items()]
 
-    def _objects(self) -> Iterator[dict[str, Any]]:
+    def _objects(self) -> Iterator[dict[str, JSON]]:
         more: dict[str, str] = {}
         while True:
             page = self.store.call_s3("list_objects_v2", Bucket=self.bucket, Prefix=self.prefix, **more)
@@ -84,60 +84,64 @@ class S3:
             sums.pop("md5", None)
         return Remote(remote.name, head["ContentLength"], etag, "" if version == "null" else version, sums)
 
-    def read(self, remote: Remote, part: Part) -> None:
-        """Append the bytes behind those of the part: of its version, or on condition of its ETag."""
-        with self._explained(remote.name):
-            answer = self._opened(remote, {"Range": f"bytes={part.size}-"} if part.size else {})
-            while part.write(sync(self.store.loop, answer["Body"].read, BLOCK)):
-                pass
+    def download(self, remotes: Sequence[Remote], into: Path, bar: type[tqdm]) -> Iterator[Remote]:
+        """One file after the other, each of one version: by its id, or held against its ETag when it is here."""
+        for remote in remotes:
+            path = into / remote.name
+            shown = TqdmCallback({"unit": "B", "unit_scale": True, "desc": remote.name}, tqdm_cls=bar)
+            with self._explained(remote.name), shown:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                by_version = self._get(remote, path, shown)
+            if not by_version and self.pinned(remote).etag != remote.etag:
+                raise self._error(SENTENCES["PreconditionFailed"].format(what=self._what(remote.name)))
+            yield remote
 
-    def _opened(self, remote: Remote, behind: dict[str, str]) -> dict[str, Any]:
-        get = partial(
-            self.store.call_s3, "get_object", Bucket=self.bucket, Key=self._keys[remote.name], **behind
-        )
-        by_etag = {"IfMatch": f'"{remote.etag}"'}
-        if not remote.version:
-            return get(**by_etag)
+    def _get(self, remote: Remote, path: Path, shown: TqdmCallback) -> bool:
+        """Fetch a file; whether the version it has was asked for."""
+        key = f"{self.bucket}/{self._keys[remote.name]}"
+        get = partial(self.store.get_file, key, path, callback=shown, max_concurrency=1)
         try:
-            return get(VersionId=remote.version)
-        except PermissionError:  # an account may read objects and not their versions; the ETag pins as well
-            return get(**by_etag)
+            get(version_id=remote.version or None)
+            return bool(remote.version)
+        except PermissionError:  # an account may read objects and not their versions
+            if not remote.version:
+                raise
+            get()
+            return False
 
     @contextmanager
     def _explained(self, name: str = "") -> Iterator[None]:
-        what = f"{name} in bucket" if name else "bucket"
         try:
             yield
         except (NoCredentialsError, PartialCredentialsError) as e:
             raise self._error(f"there are no AWS credentials; {CREDENTIALS}") from e
-        except (NoConnection, *S3_RETRYABLE_ERRORS) as e:
-            raise self._unreached(e) from e
-        except (OSError, BotoCoreError) as e:
-            raise self._refusal(_code(e), e, f"{what} {self.bucket!r} at {self._where()}") from e
+        except (OSError, BotoCoreError, *S3_RETRYABLE_ERRORS) as e:
+            raise self._error(self._refusal(e, self._what(name))) from e
 
-    def _unreached(self, error: Exception) -> Broken:
-        return self._error(
-            f"{self._where()} cannot be reached ({_line(error)}); check the network and AWS_ENDPOINT_URL and run again",
-            Broken,
-        )
-
-    def _refusal(self, code: str, error: Exception, what: str) -> DataError:
-        if not code and isinstance(error, OSError):  # no answer of the store
-            return self._unreached(error)
+    def _refusal(self, error: Exception, what: str) -> str:
+        """What the store's answer, or its silence, means and how to put it right."""
+        code, line = _code(error), " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, (NoConnection, *S3_RETRYABLE_ERRORS)) or (
+            isinstance(error, OSError) and not code
+        ):
+            return f"{self._where()} cannot be reached ({line}); check the network and AWS_ENDPOINT_URL and run again"
         if code in PASSING or code.startswith("5"):
-            return self._error(f"{self._where()} is busy or failing ({code}); run again later", Broken)
+            return f"{self._where()} is busy or failing ({code}); run again later"
         if text := SENTENCES.get(code):
-            return self._error(text.format(what=what))
-        return self._error(f"{what} cannot be read ({_line(error)}); check the environment's AWS settings")
+            return text.format(what=what)
+        return f"{what} cannot be read ({line}); check the environment's AWS settings"
+
+    def _what(self, name: str) -> str:
+        return f"{f'{name} in ' if name else ''}bucket {self.bucket!r} at {self._where()}"
 
     def _where(self) -> str:
         return self.endpoint or "Amazon S3"
 
-    def _error(self, text: str, kind: type[E] = DataError) -> E:
-        return kind(f"data.uri {self.uri!r}: {text}")
+    def _error(self, text: str) -> DataError:
+        return DataError(f"data.uri {self.uri!r}: {text}")
 
 
-def stated_sums(head: Mapping[str, Any]) -> dict[str, str]:
+def stated_sums(head: Mapping[str, JSON]) -> dict[str, str]:
     """The checksums of whole objects in an answer: `{"md5": "9f8e...", "crc32": "01ab..."}`.
 
     An ETag is the MD5 of an object that was put in one part and is not encrypted under a key of its own. A checksum
@@ -179,7 +183,3 @@ def _code(error: BaseException) -> str:
         if code := (getattr(e, "response", None) or {}).get("Error", {}).get("Code"):
             return str(code)
     return ""
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

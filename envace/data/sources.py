@@ -17,7 +17,7 @@ from typing import Any
 from envace.config import Params
 from envace.data.dealt import split_of_files
 from envace.data.fetch import fetch, place
-from envace.data.progress import RowMeter, Say, shown
+from envace.data.progress import RowMeter, Say
 from envace.data.readers import READERS, Raw
 from envace.data.schema import row_from_task
 from envace.types import Task
@@ -46,8 +46,7 @@ def open_source(params: Params, state: Path | None = None, say: Say = print) -> 
         yield _desk(params)
         return
     folder = None if params.data.source == "local" and state is None else place(params, state)
-    with shown(say) as progress:
-        fetched = fetch(params, folder, progress, say)
+    fetched = fetch(params, folder, say)
     about = fetched.about() | {"licence": params.data.licence or fetched.licence}
     dealt = split_of_files(params.data.splits, [f.name for f in fetched.files])
     files = [(fetched.folder / f.name, f.name) for f in fetched.files]

@@ -42,10 +42,6 @@ def kill_when(process, ready):
     process.communicate()
 
 
-def part_bytes(folder):
-    return sum(p.stat().st_size for p in Path(folder).glob("parts/*.part"))
-
-
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE), str(HERE.parents[1])]
     from hub_kit import params

@@ -49,8 +49,13 @@ class Hub:
         return [
             h
             for method, path, h in self.log
-            if method == "GET" and path.endswith(f"/{name}") and "/bytes/" in path
+            if method == "GET"
+            and path.endswith(f"/{name}")
+            and (name in path.partition("/bytes/")[2] or not self.is_large(name))
         ]
+
+    def is_large(self, name):
+        return any(n.endswith(name) for n in self.large)
 
     def listed(self, name):
         body = self.files[name]
@@ -76,9 +81,6 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.log.append((self.command, path, dict(self.headers)))
         if self.hub.fails:
             return self.answer(self.hub.fails, b"{}", {"Retry-After": "0"} if self.hub.fails == 429 else {})
-        if path.startswith("/bytes/") and self.hub.waits:
-            self.hub.waits -= 1
-            return self.answer(429, b"", {"Retry-After": "0"})
         if path.startswith("/bytes/"):
             return self.send_file(path.removeprefix("/bytes/"))
         if self.hub.token and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
@@ -93,7 +95,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.describe(path)
         if self.hub.gated:
             return self.refuse(403, "GatedRepo")
-        return self.redirect(path.partition(f"/resolve/{REVISION}/")[2])
+        name = path.partition(f"/resolve/{REVISION}/")[2]
+        return self.redirect(name) if name in self.hub.large else self.send_file(name)
 
     do_HEAD = do_GET
 
@@ -110,19 +113,31 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, json.dumps(data).encode(), {"Content-Type": "application/json"})
 
     def redirect(self, name):
-        where = self.hub.cdn if name in self.hub.large else self.hub.url
-        self.answer(302, b"", {"Location": f"{where}/bytes/{name}", "X-Repo-Commit": REVISION})
+        body = self.hub.lies.get(name, self.hub.files[name])
+        linked = {
+            "X-Linked-Etag": f'"{hashlib.sha256(self.hub.files[name]).hexdigest()}"',
+            "X-Linked-Size": str(len(body)),
+        }
+        self.answer(
+            302, b"", {"Location": f"{self.hub.cdn}/bytes/{name}", "X-Repo-Commit": REVISION} | linked
+        )
 
     def send_file(self, name):
+        if self.hub.waits and self.command == "GET":
+            self.hub.waits -= 1
+            return self.answer(429, b"", {"Retry-After": "0"})
         body = self.hub.lies.get(name, self.hub.files[name])
         asked = "" if self.hub.ignores_ranges else self.headers.get("Range", "")
         start = int(asked.removeprefix("bytes=").partition("-")[0] or 0)
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(len(body) - start))
+        self.send_header("X-Repo-Commit", REVISION)
         self.send_header("ETag", f'"{git_id(body)}"')
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         self.end_headers()
+        if self.command == "HEAD":
+            return
         stop = len(body)
         if self.hub.cuts:
             stop = min(stop, start + self.hub.cuts.pop(0))

@@ -17,8 +17,8 @@ from envace.config import DataParams, load, parse, to_dict
 from envace.data.__main__ import main
 from envace.data.annotate.arguments import fill_annotate
 from envace.data.faults import Reject
-from envace.data.fetched import Wanted
 from envace.data.select import read_ratios
+from envace.data.source_files import Wanted
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.judge.rules import judge_item

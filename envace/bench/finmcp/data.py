@@ -69,11 +69,11 @@ def lacking(env: HarnessEnv) -> list[str]:
     """What `make harnesses` says of rows that are not here; they belong to no environment."""
     from envace.config import parse
     from envace.data.fetch import place
-    from envace.data.fetched import Record
+    from envace.data.source_files import SourceRecord
 
     own = Options()
     source = {"source": "hub", "uri": own.uri, "revision": own.revision, "patterns": list(own.patterns)}
-    if Record.read(place(parse({"data": source}))).complete:
+    if SourceRecord.read(place(parse({"data": source}))).complete:
         return []
     return [
         f"the rows ({HUB}, {REVISION[:8]}) are not here yet: `python -m envace.bench.finmcp.data` fetches them from "
@@ -94,15 +94,13 @@ def _fetched(
 ) -> tuple[Path, ...]:
     from envace.config import parse
     from envace.data.fetch import fetch, place
-    from envace.data.progress import shown
 
     known = (
         dict(sums) if (uri, revision) == (HUB, REVISION) or dict(sums) != SUMS else {}
     )  # ours are of our pin
     source = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns), "sha256": known}
     params = parse({"data": source})
-    with shown(print) as progress:
-        fetched = fetch(params, place(params), progress)
+    fetched = fetch(params, place(params))
     return tuple(fetched.folder / f.name for f in fetched.files if f.name.endswith(ENDINGS))
 
 

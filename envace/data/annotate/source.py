@@ -11,10 +11,9 @@ from pathlib import Path
 
 from envace.config import Params
 from envace.data.fetch import fetch, place
-from envace.data.fetched import Fetched, File
-from envace.data.local import LICENCE
-from envace.data.progress import Say, shown
+from envace.data.progress import Say
 from envace.data.readers import READERS
+from envace.data.source_files import UNSTATED, Fetched, SourceFile
 from envace.errors import DataError, ParamsError
 from envace.io.files import sha256
 from envace.types import JSON
@@ -36,7 +35,7 @@ class Source:
     @property
     def licence(self) -> str:
         """Of the whole source; empty where none is known."""
-        return "" if self.about["licence"] == LICENCE else str(self.about["licence"])
+        return "" if self.about["licence"] == UNSTATED else str(self.about["licence"])
 
 
 def source_at(path: Path) -> Source:
@@ -50,9 +49,9 @@ def source_at(path: Path) -> Source:
         files = [(f, f.relative_to(path).as_posix()) for f in found]
     if not files:
         raise DataError(f"{path} holds no rows; name a file or folder of {', '.join(sorted(READERS))}")
-    known = [asdict(File(name, f.stat().st_size, sha256(f))) for f, name in files]
+    known = [asdict(SourceFile(name, f.stat().st_size, sha256(f))) for f, name in files]
     return Source(
-        files, {"kind": "local", "uri": str(path), "revision": "", "licence": LICENCE, "files": known}
+        files, {"kind": "local", "uri": str(path), "revision": "", "licence": UNSTATED, "files": known}
     )
 
 
@@ -63,8 +62,7 @@ def source_of(params: Params, say: Say) -> Source:
             "data.source is desk, whose rows have checklists; name a file or folder of raw rows, or the source of them "
             "under data (hub, s3 or local) in --params"
         )
-    with shown(say) as progress:
-        fetched = fetch(params, place(params), progress, say)
+    fetched = fetch(params, place(params), say)
     return _fetched(replace(fetched, licence=params.data.licence or fetched.licence))
 
 

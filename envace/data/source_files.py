@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from envace.config import Params
-from envace.data.parts import Remote
 from envace.data.progress import Say
+from envace.data.stores import Remote
 from envace.errors import DataError
 from envace.io.files import sha256, write_text
+from envace.types import JSON
 
 T = TypeVar("T")
 U = TypeVar("U")
 ENDINGS = (".json", ".jsonl", ".parquet")
 FORMAT = 1  # of source.json
 NAMED = 5  # files a message names at most
+UNSTATED = "as the source states"  # the licence of a source that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,17 @@ class Wanted:
     kind: str
     uri: str
     revision: str
-    patterns: tuple[str, ...]  # as the hub's: * crosses slashes, a trailing slash means everything below
-    sums: dict[str, str]  # name -> sha256
+    patterns: tuple[str, ...]
+    """As the hub's: * crosses slashes, a trailing slash means everything below."""
+    sums: dict[str, str]
+    """File name -> sha256."""
     accept_changed: bool
 
     @classmethod
     def of(cls, params: Params) -> Wanted:
         d = params.data
         sums = {name: value.lower() for name, value in d.sha256.items()}
-        return cls(d.source, d.uri, d.revision, d.patterns, sums, d.accept_changed)
+        return cls(d.source, d.uri, d.revision, tuple(d.patterns), sums, d.accept_changed)
 
     @property
     def key(self) -> str:
@@ -57,47 +61,46 @@ class Wanted:
         patterns = (p + "*" if p.endswith("/") else p for p in self.patterns)
         return name.endswith(ENDINGS) and not hidden and any(fnmatchcase(name, p) for p in patterns)
 
-    def nothing(self, names: Iterable[str]) -> DataError:
-        """What to raise where the source has no file that is meant."""
-        return DataError(
-            f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that ends in "
-            f"{', '.join(ENDINGS)} (it holds {listing(names)}); correct one of the two"
-        )
-
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raises DataError when nothing matches, a name cannot be a path here, or data.sha256 names another file."""
-        names = list(names)
-        for name in names:
-            if "" in name.split("/") or "\0" in name:
-                raise DataError(
-                    f"data.uri {self.uri!r} has a file named {name!r}, which cannot be a path here; leave it out with "
-                    "data.patterns or rename it there"
-                )
-        for name in self.sums:
-            if name not in names:
-                raise DataError(
-                    f"data.sha256 names {name!r}, which is not among the source's files ({listing(names)}); correct it"
-                )
-
-    def check_sum(self, name: str, found: str) -> None:
-        """Raises DataError when data.sha256 expects another checksum of the file."""
-        if (expected := self.sums.get(name, found)) != found:
+    def check_names(self, chosen: Iterable[str], all_names: Iterable[str]) -> None:
+        """Raises DataError when nothing was chosen, a name cannot be a path here, or data.sha256 names another."""
+        chosen = list(chosen)
+        if not chosen:
             raise DataError(
-                f"{name} of data.uri {self.uri!r} has sha256 {found}, data.sha256 expects {expected}; correct the one "
-                "that is wrong"
+                f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that ends in "
+                f"{', '.join(ENDINGS)} (it holds {listing(all_names)}); correct one of the two"
             )
+        if bad := [n for n in chosen if "" in n.split("/") or "\0" in n]:
+            raise DataError(
+                f"data.uri {self.uri!r} has a file named {bad[0]!r}, which cannot be a path here; leave it out with "
+                "data.patterns or rename it there"
+            )
+        if unknown := [n for n in self.sums if n not in chosen]:
+            raise DataError(
+                f"data.sha256 names {unknown[0]!r}, which is not among the source's files ({listing(chosen)}); "
+                "correct it"
+            )
+
+    def check_sums(self, files: Iterable[SourceFile]) -> None:
+        """Raises DataError when data.sha256 expects another checksum of a file."""
+        for f in files:
+            if (expected := self.sums.get(f.name, f.sha256)) != f.sha256:
+                raise DataError(
+                    f"{f.name} of data.uri {self.uri!r} has sha256 {f.sha256}, data.sha256 expects {expected}; "
+                    "correct the one that is wrong"
+                )
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file that is here: `File("data/a.parquet", 1234, "ab12...", etag="9f8e")`."""
+class SourceFile:
+    """A file that is here: `SourceFile("data/a.parquet", 1234, "ab12...", etag="9f8e")`."""
 
     name: str
     bytes: int
     sha256: str
     etag: str = ""
     version: str = ""
-    verified: str = ""  # the checksums its store states, which its bytes were held to: "md5 crc32"
+    verified: str = ""
+    """The checksums its store states, which its bytes were held to: "md5 crc32"."""
 
     def is_of(self, remote: Remote) -> bool:
         """Whether the store still lists this version."""
@@ -118,39 +121,40 @@ class Fetched:
     revision: str
     licence: str
     folder: Path
-    files: tuple[File, ...]  # by name
+    files: tuple[SourceFile, ...]
+    """By name."""
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, JSON]:
         """What a manifest says of the source."""
         about = {k: getattr(self, k) for k in ("kind", "uri", "revision", "licence")}
         return about | {"files": [asdict(f) for f in self.files]}
 
 
 @dataclass
-class Record:
+class SourceRecord:
     """The fetch folder and its `source.json`."""
 
     folder: Path
     complete: bool = False
     licence: str = ""
-    files: dict[str, File] = field(default_factory=dict)
+    files: dict[str, SourceFile] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Record:
+    def read(cls, folder: Path) -> SourceRecord:
         """Raises DataError when the file is there but damaged."""
         path = folder / "source.json"
         if not path.is_file():
             return cls(folder)
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            files = {f["name"]: File(**f) for f in data["files"]}
+            files = {f["name"]: SourceFile(**f) for f in data["files"]}
             return cls(folder, data["complete"], data["licence"], files)
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise DataError(f"{path} cannot be read ({e}); delete {folder} and run again") from e
 
     @property
     def here(self) -> Path:
-        """Where the files lie."""
+        """Where fetched files lie."""
         return self.folder / "files"
 
     def write(self, want: Wanted) -> None:
@@ -160,10 +164,13 @@ class Record:
 
     def fetched(self, want: Wanted) -> Fetched:
         files = tuple(self.files[name] for name in sorted(self.files))
-        return Fetched(want.kind, want.uri, want.revision, self.licence, self.here, files)
+        folder = Path(want.uri) if want.kind == "local" else self.here
+        return Fetched(want.kind, want.uri, want.revision, self.licence, folder, files)
 
     def settle(self, want: Wanted, changes: list[str], say: Say) -> None:
-        """Say that the source changed. Raises DataError unless `data.accept_changed` takes it."""
+        """Say that a complete source changed. Raises DataError unless `data.accept_changed` takes it."""
+        if not (self.complete and changes):
+            return
         what = f"data.uri {want.uri!r} is not what was fetched from it before: {'; '.join(changes)}"
         if not want.accept_changed:
             raise DataError(

@@ -8,8 +8,8 @@ import pytest
 from hub_kit import Hub, params, served
 
 from envace.config import parse
-from envace.data import kept
 from envace.data.fetch import place
+from envace.data.raw_files import adopt_raw
 from envace.data.schema import row_from_task
 from envace.errors import DataError
 from envace.worlds.desk.tasks import generate
@@ -34,7 +34,6 @@ def files(root):
 def hub(monkeypatch):
     with served(Hub({"data/a.jsonl": ROWS.encode(), "README.md": b"#"})) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setattr("envace.data.fetch.PAUSE_S", 0.01)
         yield hub
 
 
@@ -90,20 +89,20 @@ def test_of_a_folder_names_and_checksums_alone_are_kept(tmp_path):
     staged(tmp_path, given)
     said = json.loads((tmp_path / "data/raw/source.json").read_text())
     assert files(tmp_path / "data/raw") == ["source.json"] and said["complete"]
-    assert [f["name"] for f in said["files"]] == ["a.jsonl"] and kept.kept(given, tmp_path / "data/raw", tmp_path / ".state")  # fmt: skip
+    assert [f["name"] for f in said["files"]] == ["a.jsonl"]
 
 
 def test_a_refresh_that_was_cut_short_is_not_undone(hub, tmp_path):
     staged(tmp_path, params())
     raw, state = tmp_path / "data/raw", tmp_path / ".state"
-    kept.adopt(raw, state, print)
+    adopt_raw(raw, state, print)
     folder = place(params(), state)
     about = json.loads((folder / "source.json").read_text())
     about["complete"], about["files"][0]["etag"], about["files"][0]["sha256"] = False, "newer", "ab"
     (folder / "source.json").write_text(json.dumps(about))
     (folder / "files/data/a.jsonl").unlink()
     (folder / "files/data/a.jsonl").write_text("newer")
-    kept.adopt(raw, state, pytest.fail)
+    adopt_raw(raw, state, pytest.fail)
     assert (folder / "files/data/a.jsonl").read_text() == "newer"
 
 
@@ -114,5 +113,5 @@ def test_a_download_that_has_got_nothing_new_yields_to_what_is_kept(hub, tmp_pat
     about = json.loads((raw / "source.json").read_text())
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "source.json").write_text(json.dumps(about | {"complete": False, "files": []}))
-    kept.adopt(raw, state, print)
+    adopt_raw(raw, state, print)
     assert (folder / "files/data/a.jsonl").read_text() == ROWS

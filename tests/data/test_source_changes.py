@@ -8,8 +8,8 @@ from s3_kit import BUCKET
 from s3_kit import served as s3_served
 
 from envace.config import parse
-from envace.data.drift import drift, judge
 from envace.data.schema import row_from_task
+from envace.data.source_changes import changes_since, must_stage_again
 from envace.data.stage import stage
 from envace.errors import DataError
 from envace.worlds.desk.tasks import generate
@@ -33,7 +33,7 @@ def staged(tmp_path):
 
 
 def look(root, **data):
-    return drift(local(root / "rows", **data), root / "staged", root / ".state")
+    return changes_since(local(root / "rows", **data), root / "staged")
 
 
 def test_a_folder_that_is_as_it_was_is_no_drift_though_its_files_were_written_again(staged):
@@ -54,29 +54,28 @@ def test_other_parameters_are_no_drift_because_dvc_sees_them(staged):
     (staged / "rows/a.jsonl").write_text(ROWS[0])
     for changed in ({"revision": "2"}, {"patterns": ["*.jsonl"]}):
         assert look(staged, **changed) == []
-    assert drift(parse({}), staged / "staged", staged / ".state") == []
-    assert drift(local(staged / "rows"), staged / "never", staged / ".state") == []
+    assert changes_since(parse({}), staged / "staged") == []
+    assert changes_since(local(staged / "rows"), staged / "never") == []
 
 
 def test_the_user_decides_what_a_change_means(staged):
     (staged / "rows/a.jsonl").write_text(ROWS[0])
-    places = staged / "staged", staged / ".state"
     with pytest.raises(DataError, match="changed a.jsonl; for the new rows give data.revision another word or set "
                                         "data.accept_changed: true, to go on with the staged ones add --keep-rows"):  # fmt: skip
-        judge(local(staged / "rows"), *places, keep=False)
-    again, said = judge(local(staged / "rows"), *places, keep=True)
+        must_stage_again(local(staged / "rows"), staged / "staged", keep=False)
+    again, said = must_stage_again(local(staged / "rows"), staged / "staged", keep=True)
     assert not again and said.endswith("changed a.jsonl; the staged rows are used")
-    again, said = judge(local(staged / "rows", accept_changed=True), *places, keep=False)
+    again, said = must_stage_again(local(staged / "rows", accept_changed=True), staged / "staged", keep=False)
     assert again and "so stage_data runs again" in said
     with pytest.raises(DataError, match="is not what was fetched from it before: changed a.jsonl"):
         stage(local(staged / "rows"), staged / "staged", state=staged / ".state")
     stage(local(staged / "rows", accept_changed=True), staged / "staged", state=staged / ".state")
-    assert judge(local(staged / "rows"), *places, keep=False) == (False, "")
+    assert must_stage_again(local(staged / "rows"), staged / "staged", keep=False) == (False, "")
 
 
 def test_a_source_that_cannot_be_asked_does_not_stop_what_is_staged(staged):
     (staged / "rows").rename(staged / "gone")
-    again, said = judge(local(staged / "rows"), staged / "staged", staged / ".state", keep=False)
+    again, said = must_stage_again(local(staged / "rows"), staged / "staged", keep=False)
     assert not again and "cannot be told (data.uri" in said and said.endswith("the staged rows are used")
 
 
@@ -86,11 +85,11 @@ def test_a_bucket_is_asked_for_its_listing_alone(monkeypatch, tmp_path):
         given = parse({"data": {"source": "s3", "uri": f"s3://{BUCKET}/cm2"}})
         stage(given, tmp_path / "staged", state=tmp_path / ".state")
         relay.sent.clear()
-        assert drift(given, tmp_path / "staged", tmp_path / ".state") == []
+        assert changes_since(given, tmp_path / "staged") == []
         assert b"list-type=2" in relay.sent and b"a.jsonl" not in relay.sent
         client.put_object(Bucket=BUCKET, Key="cm2/a.jsonl", Body="".join(ROWS[::-1]).encode())
         client.put_object(Bucket=BUCKET, Key="cm2/notes.txt", Body=b"x")
-        assert drift(given, tmp_path / "staged", tmp_path / ".state") == ["changed a.jsonl"]
+        assert changes_since(given, tmp_path / "staged") == ["changed a.jsonl"]
 
 
 def test_the_pipeline_stops_before_anything_runs_when_the_source_changed(tmp_path, capsys):
@@ -103,23 +102,26 @@ def test_the_pipeline_stops_before_anything_runs_when_the_source_changed(tmp_pat
     (tmp_path / "rows/a.jsonl").write_text("".join(ROWS[:2]))
     assert reproduce.run(tmp_path) == DataError.exit_code
     assert "is not what data/staged was made from: changed a.jsonl" in capsys.readouterr().err
-    assert reproduce.moved(local(tmp_path / "rows"), tmp_path, tmp_path / ".state", keep=True) == []
+    assert reproduce.moved(local(tmp_path / "rows"), tmp_path, keep=True) == []
     followed = local(tmp_path / "rows", accept_changed=True)
-    assert reproduce.moved(followed, tmp_path, tmp_path / ".state") == ["stage_data"]
+    assert reproduce.moved(followed, tmp_path) == ["stage_data"]
 
 
 def test_rows_are_kept_when_asked_though_the_parameters_accept_changes(staged):
     (staged / "rows/a.jsonl").write_text(ROWS[0])
     given = local(staged / "rows", accept_changed=True)
-    again, said = judge(given, staged / "staged", staged / ".state", keep=True)
+    again, said = must_stage_again(given, staged / "staged", keep=True)
     assert not again and said.endswith("changed a.jsonl; the staged rows are used")
 
 
 def test_a_file_that_goes_while_it_is_looked_at_cannot_be_told(staged, monkeypatch):
-    monkeypatch.setattr("envace.data.local.local_names", lambda want: ["a.jsonl", "gone.jsonl"])
-    again, said = judge(local(staged / "rows"), staged / "staged", staged / ".state", keep=False)
+    def gone(path):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr("envace.data.fetch.sha256", gone)
+    again, said = must_stage_again(local(staged / "rows"), staged / "staged", keep=False)
     assert not again and said.endswith("No such file or directory); the staged rows are used")
-    assert "gone.jsonl cannot be read" in said
+    assert "a.jsonl cannot be read" in said
 
 
 def test_accepting_changes_is_no_part_of_what_was_staged(staged):
