@@ -16,8 +16,8 @@ import numpy as np
 
 from envace.bench.bfcl.categories import COUNTS as BFCL_CATEGORIES
 from envace.bench.bfcl.scores import DERIVED
-from envace.bench.finmcp.metrics import COUNTS, SCORES, scored
 from envace.bench.finmcp.rows import SUBSETS as FINMCP
+from envace.bench.finmcp.scores import COUNTS, SCORES, scored
 from envace.bench.stats import Interval, Means, stratified, task_means
 from envace.bench.summary import HAS_SCORE, values_by_task
 from envace.bench.tau2.tasks import AVERAGED

@@ -7,7 +7,7 @@ import pytest
 
 from envace.bench.bfcl.scores import DERIVED, score_records
 from envace.bench.compare import difference, statistic
-from envace.bench.finmcp.metrics import COUNTS, counts
+from envace.bench.finmcp.scores import COUNTS, counts
 from envace.bench.tau2.scores import Tau2Domain, average_scores
 from envace.bench.tau2.tasks import AVERAGED
 from envace.bench.vita import scores as vita

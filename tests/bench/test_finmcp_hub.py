@@ -35,9 +35,9 @@ def hub(monkeypatch, tmp_path):
         yield hub
 
 
-def options(hub: Hub, **changes) -> data.Options:
+def options(hub: Hub, **changes) -> data.FinMcpOptions:
     sums = {FILE: hashlib.sha256(hub.files[FILE]).hexdigest()}
-    return data.Options(**{"uri": ID, "revision": REVISION, "sha256": sums} | changes)
+    return data.FinMcpOptions(**{"uri": ID, "revision": REVISION, "sha256": sums} | changes)
 
 
 def test_rows_come_from_the_pinned_commit_and_stay_below_the_state_folder(hub, tmp_path):
@@ -54,7 +54,7 @@ def test_rows_that_are_not_here_are_asked_for_in_words(hub, monkeypatch):
         return lacking(HarnessEnv(spec=FinMcp().spec({}), root=Path("r"), python=Path("p"), source=Path("s")))
 
     own = options(hub)
-    monkeypatch.setattr(data, "Options", lambda: own)
+    monkeypatch.setattr(data, "FinMcpOptions", lambda: own)
     assert len(said()) == 1 and "python -m envace.bench.finmcp.data" in said()[0]
     data.files(own)
     assert said() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envace.bench.finmcp.metrics import counts, estimate, nothing
+from envace.bench.finmcp.scores import counts, estimate, nothing
 
 
 def test_counts_of_one_conversation_by_hand():

@@ -11,7 +11,8 @@ from kit_finmcp import Gold, write
 from kit_vita import Server
 
 from envace.bench.finmcp.adapter import FinMcp
-from envace.bench.finmcp.run import _append, lines, run
+from envace.bench.finmcp.run import append, run
+from envace.bench.harness.answers import read_rows
 from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, RawRun
@@ -201,13 +202,13 @@ def test_an_interrupted_run_goes_on_and_a_failed_server_is_asked_again(tmp_path)
         scores, _ = played(request)
         again = [json.loads(raw)["messages"][1]["content"] for _, raw in server.seen[asked:]]
     assert set(again) == {"Compare fund A1 with its peer."} and perfect(scores)
-    assert len(lines(file)) == 4  # three at first, the failed one once more
+    assert len(read_rows(file)) == 4  # three at first, the failed one once more
 
 
 def test_text_with_line_separators_stays_one_line(tmp_path):
     file = tmp_path / "samples.jsonl"
-    _append(file, {"task": "single/1", "status": "scored", "text": "a\u2028b\x85c"})
-    assert [line["text"] for line in lines(file)] == ["a\u2028b\x85c"]
+    append(file, {"task": "single/1", "status": "scored", "text": "a\u2028b\x85c"})
+    assert [line["text"] for line in read_rows(file)] == ["a\u2028b\x85c"]
 
 
 def test_a_mistake_of_the_runner_is_named_and_has_no_score(tmp_path, monkeypatch):

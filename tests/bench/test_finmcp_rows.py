@@ -10,8 +10,8 @@ from kit_finmcp import rows, write
 
 from envace.bench.finmcp import data, scores
 from envace.bench.finmcp.adapter import FinMcp, chosen_of
-from envace.bench.finmcp.data import Options
-from envace.bench.finmcp.rows import digest, read
+from envace.bench.finmcp.data import FinMcpOptions
+from envace.bench.finmcp.rows import RecordedCall, digest, read
 from envace.bench.finmcp.tools import LONGEST, NO_RECORD, UNKNOWN, Replay
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.errors import DataError, UserError
@@ -109,9 +109,7 @@ def test_replay_answers_exactly_then_by_tool_then_with_an_error(parsed):
 def test_a_reply_of_any_length_is_cut(parsed):
     import asyncio
 
-    from envace.bench.finmcp.rows import Recorded
-
-    tools = Replay([], [Recorded("t", {}, "x" * (LONGEST + 5))])
+    tools = Replay([], [RecordedCall("t", {}, "x" * (LONGEST + 5))])
     assert len(asyncio.run(asked(tools, "t", {}))) == LONGEST
 
 
@@ -172,7 +170,7 @@ def test_a_subset_without_rows_is_refused(tmp_path):
     with pytest.raises(
         UserError, match="no row is of subset 'dual'; the rows are of multi, multi_turn, single"
     ):
-        chosen_of(read(data.files(Options.of(request.options))), "dual", (), 0, 0)
+        chosen_of(read(data.files(FinMcpOptions.of(request.options))), "dual", (), 0, 0)
 
 
 def test_the_limit_chooses_by_hash_like_everywhere(parsed):
@@ -184,7 +182,7 @@ def test_the_limit_chooses_by_hash_like_everywhere(parsed):
 def test_a_folder_without_rows_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds no file ending in .json or .jsonl"):
-        data.files(Options(uri=str(tmp_path / "empty")))
+        data.files(FinMcpOptions(uri=str(tmp_path / "empty")))
 
 
 def test_a_floor_for_exact_match_is_the_share_of_rows_that_call_nothing(tmp_path):
@@ -192,7 +190,7 @@ def test_a_floor_for_exact_match_is_the_share_of_rows_that_call_nothing(tmp_path
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([rows()[0], quiet]))
     table = {r.task: r for r in read([path])}
-    from envace.bench.finmcp.metrics import counts
+    from envace.bench.finmcp.scores import counts
 
     samples = [
         SampleRecord(

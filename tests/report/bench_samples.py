@@ -12,8 +12,8 @@ from typing import Any
 
 from envace.bench.bfcl.scores import score_records
 from envace.bench.finmcp import scores as finmcp_scores
-from envace.bench.finmcp.metrics import counts
-from envace.bench.finmcp.rows import SUBSETS, Row
+from envace.bench.finmcp.rows import SUBSETS, FinMcpRow
+from envace.bench.finmcp.scores import counts
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.labels import labels
 from envace.bench.tau2.adapter import Tau2
@@ -114,7 +114,7 @@ def finmcp(root: Path, policy: str, played: Sequence[tuple[str, int, int, int]])
     """(subset, gold calls, calls found, calls in vain) of each conversation."""
     rows, samples = {}, []
     for k, (subset, gold, hits, vain) in enumerate(played):
-        row = Row(str(k), subset, "easy", "funds", ({"role": "assistant", "tool_calls": _calls(gold)},))
+        row = FinMcpRow(str(k), subset, "easy", "funds", ({"role": "assistant", "tool_calls": _calls(gold)},))
         numbers = counts(row.gold, [["a"] * hits + ["b"] * vain])
         metrics = numbers | {"reward": numbers["f1"], "upstream": numbers["f1"]}
         rows[row.task] = row

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from envace.bench.harness.planning import check_one_of, read_options
 from envace.bench.harness.spec import HarnessEnv
 from envace.errors import UserError
 from envace.types import JSON
@@ -22,39 +23,53 @@ ENDINGS = (".json", ".jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`EvalRequest.options` of this benchmark."""
+class FinMcpOptions:
+    """`bench.options.finmcp`."""
 
-    uri: str = HUB  # id of the hub, or a file or folder of one's own
-    revision: str = REVISION  # of the hub
+    uri: str = HUB
+    """id of the hub, or a file or folder of one's own"""
+    revision: str = REVISION
+    """of the hub"""
     patterns: tuple[str, ...] = ("test/*",)
-    sha256: dict[str, str] = field(default_factory=lambda: dict(SUMS))  # file of the hub -> checksum
-    mode: str = "replay"  # replay | live
-    mcp_url: str = ""  # live: the tool server; "{key}" in it is replaced by the key
-    mcp_transport: str = "sse"  # live: sse | http (streamable)
-    mcp_key_env: str = ""  # live: variable that holds the tool server's key
-    mcp_timeout_s: float = 60.0  # live: for one call
-    tools: str = ""  # file with tool schemas; empty: the server's own, or mined from the gold calls
-    max_calls: int = 20  # tool calls in one user turn
-    template_kwargs: bool = True  # tell the agent's chat template whether to think
-    tasks: tuple[str, ...] = ()  # ids, of every subset; empty is all (then `limit` applies)
-    parallel: int = 1  # jobs beside each other (the harness runner's)
+    sha256: dict[str, str] = field(default_factory=lambda: dict(SUMS))
+    """file of the hub -> checksum"""
+    mode: str = "replay"
+    """replay | live"""
+    mcp_url: str = ""
+    """live: the tool server; "{key}" in it is replaced by the key"""
+    mcp_transport: str = "sse"
+    """live: sse | http (streamable)"""
+    mcp_key_env: str = ""
+    """live: variable that holds the tool server's key"""
+    mcp_timeout_s: float = 60.0
+    """live: for one call"""
+    tools: str = ""
+    """file with tool schemas; empty: the server's own, or mined from the gold calls"""
+    max_calls: int = 20
+    """tool calls in one user turn"""
+    template_kwargs: bool = True
+    """tell the agent's chat template whether to think"""
+    tasks: tuple[str, ...] = ()
+    """ids, of every subset; empty is all (then `limit` applies)"""
+    parallel: int = 1
+    """jobs beside each other (the harness runner's)"""
 
     @classmethod
-    def of(cls, options: dict[str, JSON]) -> Options:
-        unknown = sorted(set(options) - set(cls.__dataclass_fields__))
-        if unknown:
-            known = ", ".join(cls.__dataclass_fields__)
-            raise UserError(f"finmcp has no option {unknown[0]!r}; it has {known}")
-        made = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
-        for name, allowed in (("mode", ("replay", "live")), ("mcp_transport", ("sse", "http"))):
-            if getattr(made, name) not in allowed:
-                raise UserError(f"finmcp: {name} {getattr(made, name)!r} is not one of {', '.join(allowed)}")
-        if made.mode == "live" and not made.mcp_url:
+    def of(cls, options: dict[str, JSON]) -> FinMcpOptions:
+        """Raises UserError for an option that does not exist or a value that cannot be used."""
+        made = read_options("finmcp", cls, options)
+        check_one_of("finmcp", "mode", made.mode, ("replay", "live"))
+        check_one_of("finmcp", "mcp_transport", made.mcp_transport, ("sse", "http"))
+        if made.live and not made.mcp_url:
             raise UserError(
-                "finmcp: mode live needs mcp_url, the address of a tool server; name one, or set mode: replay (not official)"
+                "finmcp: mode live needs mcp_url, the address of a tool server; name one, or set mode: replay (not "
+                "official)"
             )
         return made
+
+    @property
+    def live(self) -> bool:
+        return self.mode == "live"
 
     @property
     def is_local(self) -> bool:
@@ -71,7 +86,7 @@ def lacking(env: HarnessEnv) -> list[str]:
     from envace.data.fetch import place
     from envace.data.source_files import SourceRecord
 
-    own = Options()
+    own = FinMcpOptions()
     source = {"source": "hub", "uri": own.uri, "revision": own.revision, "patterns": list(own.patterns)}
     if SourceRecord.read(place(parse({"data": source}))).complete:
         return []
@@ -81,11 +96,16 @@ def lacking(env: HarnessEnv) -> list[str]:
     ]
 
 
-def files(options: Options) -> list[Path]:
+def files(options: FinMcpOptions) -> list[Path]:
     """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError, UserError."""
-    if options.is_local:
-        return _own(Path(options.uri))
-    return list(_fetched(options.uri, options.revision, options.patterns, tuple(options.sha256.items())))
+    if not options.is_local:
+        return list(_fetched(options.uri, options.revision, options.patterns, tuple(options.sha256.items())))
+    path = Path(options.uri)
+    found = sorted(path.iterdir()) if path.is_dir() else [path]
+    found = [p.resolve() for p in found if p.is_file() and p.suffix in ENDINGS]
+    if not found:
+        raise UserError(f"finmcp: options.uri {str(path)!r} holds no file ending in {' or '.join(ENDINGS)}")
+    return found
 
 
 @cache  # planning, parsing and scoring ask for the same files
@@ -95,25 +115,19 @@ def _fetched(
     from envace.config import parse
     from envace.data.fetch import fetch, place
 
-    known = (
-        dict(sums) if (uri, revision) == (HUB, REVISION) or dict(sums) != SUMS else {}
-    )  # ours are of our pin
+    ours = dict(sums) == SUMS and (uri, revision) != (
+        HUB,
+        REVISION,
+    )  # checksums of our pin, asked of other data
+    known = {} if ours else dict(sums)
     source = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns), "sha256": known}
     params = parse({"data": source})
     fetched = fetch(params, place(params))
     return tuple(fetched.folder / f.name for f in fetched.files if f.name.endswith(ENDINGS))
 
 
-def _own(path: Path) -> list[Path]:
-    found = sorted(path.iterdir()) if path.is_dir() else [path]
-    found = [p.resolve() for p in found if p.is_file() and p.suffix in ENDINGS]
-    if not found:
-        raise UserError(f"finmcp: options.uri {str(path)!r} holds no file ending in {' or '.join(ENDINGS)}")
-    return found
-
-
 if __name__ == "__main__":
     from envace.errors import boundary
 
     with boundary("finmcp"):
-        print("\n".join(map(str, files(Options()))))
+        print("\n".join(map(str, files(FinMcpOptions()))))

@@ -12,14 +12,12 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from envace.bench.finmcp.rows import Row
+from envace.bench.finmcp.rows import UNREAD, ChatMessage, FinMcpRow, ToolSchema
 from envace.bench.finmcp.tools import ServerFailed, Tools
 from envace.bench.harness import answers
 from envace.io.chat_client import ChatClient, ChatFault, ChatReply
 from envace.types import JSON
 
-UNREAD = "malformed_call"
-"""Ends a turn: a call the server could not read and left in the text."""
 THOUGHTS = ("reasoning_content", "reasoning")
 """Where servers put them."""
 
@@ -40,9 +38,7 @@ class Chat:
     body: dict[str, JSON]
     seed: int
 
-    async def ask(
-        self, messages: list[dict[str, JSON]], tools: list[dict[str, JSON]], about: str
-    ) -> ChatReply:
+    async def ask(self, messages: list[ChatMessage], tools: list[ToolSchema], about: str) -> ChatReply:
         """One message of the model. Raises Failed."""
         seed = int(hashlib.sha256(f"{self.seed}/{about}".encode()).hexdigest()[:8], 16) % 2**31
         body: dict[str, JSON] = {"messages": messages, "seed": seed, **({"tools": tools} if tools else {})}
@@ -68,18 +64,21 @@ class Chat:
 class Played:
     """What became of a conversation."""
 
-    groups: list[list[str]] = field(default_factory=list)  # names called, one list a message of the model
-    messages: list[dict[str, JSON]] = field(
-        default_factory=list
-    )  # user and system messages with what was played
-    stops: list[str] = field(default_factory=list)  # how each turn ended
-    status: str = "scored"  # scored | agent_failure | infra_failure
+    groups: list[list[str]] = field(default_factory=list)
+    """Names called, one list per message of the model."""
+    messages: list[ChatMessage] = field(default_factory=list)
+    """User and system messages with what was played."""
+    stops: list[str] = field(default_factory=list)
+    """How each turn ended."""
+    status: str = "scored"
+    """scored | agent_failure | infra_failure"""
     error: str = ""
     tokens: int = 0
-    replies: int = 0  # of the model
+    replies: int = 0
+    """Of the model."""
 
 
-async def play(row: Row, chat: Chat, tools: Tools, max_calls: int) -> Played:
+async def play(row: FinMcpRow, chat: Chat, tools: Tools, max_calls: int) -> Played:
     """Every turn of the row. Never raises for what agent, endpoint or tool server do."""
     played = Played()
     try:
@@ -94,7 +93,7 @@ async def play(row: Row, chat: Chat, tools: Tools, max_calls: int) -> Played:
 
 
 async def _turn(
-    played: Played, messages: list[dict[str, JSON]], chat: Chat, tools: Tools, max_calls: int, about: str
+    played: Played, messages: list[ChatMessage], chat: Chat, tools: Tools, max_calls: int, about: str
 ) -> str:
     calls = 0
     while True:
@@ -118,12 +117,12 @@ async def _turn(
             return "call_budget"
 
 
-def _said(reply: ChatReply, n: int) -> dict[str, JSON]:
+def _said(reply: ChatReply, n: int) -> ChatMessage:
     """The model's message as it stands in its own history: text, calls, and thoughts in the field they came in.
 
     Whether a thought is shown again is the chat template's business, as in training. A call without an id is given one.
     """
-    made: dict[str, JSON] = {"role": "assistant", "content": reply.text}
+    made: ChatMessage = {"role": "assistant", "content": reply.text}
     made |= {name: reply.message[name] for name in THOUGHTS if reply.message.get(name)}
     if reply.calls:
         made["tool_calls"] = [
@@ -137,7 +136,7 @@ def _said(reply: ChatReply, n: int) -> dict[str, JSON]:
     return made
 
 
-async def _answered(call: dict[str, JSON], tools: Tools) -> dict[str, JSON]:
+async def _answered(call: ChatMessage, tools: Tools) -> ChatMessage:
     function = call["function"]
     text = await tools.call(function["name"], json.loads(function["arguments"]))
     return {"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": text}

@@ -1,7 +1,7 @@
 """Runs the conversations of a job: `python -m envace.bench.finmcp.run job.json`.
 
 Flows in: a job file (rows, tasks, endpoint, tools; keys by the names of variables). Flows out: `samples.jsonl`, one
-line a finished conversation, and progress on standard output.
+line per finished conversation, and progress on standard output.
 Invariant: a line is written whole or not at all; run again, it plays only what has no line yet or failed for reasons
 that are not the agent's.
 """
@@ -13,30 +13,32 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from envace.bench.finmcp.play import Chat, Played, play
-from envace.bench.finmcp.rows import Row, mined_tools, read
-from envace.bench.finmcp.tools import Replay, Tools, connect
+from envace.bench.finmcp.rows import FinMcpRow, ToolSchema, mined_tools, read
+from envace.bench.finmcp.tools import Replay, Tools, connect, schema_of
 from envace.bench.harness import answers
 from envace.io.chat_client import ChatClient, ChatOptions
+from envace.types import JSON
 
 SERVER_TRIES, SERVER_PAUSE_S = 3, 2.0
 FINISHED = ("scored", "agent_failure")
+FinMcpJob = dict[str, JSON]
+"""As `adapter` writes it."""
 
 
-async def run(job: dict[str, Any]) -> None:
+async def run(job: FinMcpJob) -> None:
+    """Play what is owed."""
     rows = {r.task: r for r in read([Path(p) for p in job["rows"]])}
-    out = Path(job["out"])
-    done = finished(out)
-    owed = [t for t in job["tasks"] if t not in done]
-    schemas = offered(job, list(rows.values()))
-    room, began, n = asyncio.Semaphore(job["concurrency"]), time.monotonic(), len(job["tasks"])
-    print(f"{len(done)} of {n} conversations are here already", flush=True) if done else None
+    out, n, began = Path(job["out"]), len(job["tasks"]), time.monotonic()
+    done = {line["task"] for line in answers.read_rows(out) if line["status"] in FINISHED}
+    schemas, room = offered(job, list(rows.values())), asyncio.Semaphore(job["concurrency"])
+    if done:
+        print(f"{len(done)} of {n} conversations are here already", flush=True)
     agent = job["agent"]
     options = ChatOptions(
         model=agent["model"],
@@ -53,17 +55,17 @@ async def run(job: dict[str, Any]) -> None:
         async def one(task: str) -> None:
             async with room:
                 line = await sample(rows[task], chat, schemas, job)
-            _append(out, line)
+            append(out, line)
             done.add(task)
             spent = time.monotonic() - began
             print(f"{len(done)} of {n}, {spent:.0f} s: {task} {line['status']} {line['error']}", flush=True)
 
-        await asyncio.gather(*map(one, owed))
+        await asyncio.gather(*(one(task) for task in job["tasks"] if task not in done))
 
 
 async def sample(
-    row: Row, chat: Chat, schemas: list[dict[str, Any]] | None, job: dict[str, Any]
-) -> dict[str, Any]:
+    row: FinMcpRow, chat: Chat, schemas: list[ToolSchema] | None, job: FinMcpJob
+) -> dict[str, JSON]:
     """One conversation; played anew when the tool server broke off."""
     began, played = time.monotonic(), Played()
     for k in range(SERVER_TRIES):
@@ -75,27 +77,24 @@ async def sample(
     return {"task": row.task, "seconds": round(time.monotonic() - began, 3)} | asdict(played)
 
 
-async def _attempt(row: Row, chat: Chat, schemas: list[dict[str, Any]] | None, job: dict[str, Any]) -> Played:
+async def _attempt(row: FinMcpRow, chat: Chat, schemas: list[ToolSchema] | None, job: FinMcpJob) -> Played:
     played = Played(status="infra_failure", error="tools: never connected")
     try:
         async with _tools(row, schemas, job) as tools:
-            played = await _played(row, chat, tools, job["max_calls"])
+            try:
+                played = await play(row, chat, tools, job["max_calls"])
+            except (
+                Exception
+            ) as e:  # a mistake of ours ends one conversation, under its own name, and not the job
+                played = Played(status="infra_failure", error=f"harness: {_named(e)}")
     except Exception as e:  # the connection's own, often a group; what was played before it closed stands
         if played.status == "infra_failure":
             played.error = f"tools: unreachable ({_named(e)})"
     return played
 
 
-async def _played(row: Row, chat: Chat, tools: Tools, max_calls: int) -> Played:
-    """A mistake of ours ends one conversation, under its own name, and not the job."""
-    try:
-        return await play(row, chat, tools, max_calls)
-    except Exception as e:
-        return Played(status="infra_failure", error=f"harness: {_named(e)}")
-
-
 @asynccontextmanager
-async def _tools(row: Row, schemas: list[dict[str, Any]] | None, job: dict[str, Any]) -> AsyncIterator[Tools]:
+async def _tools(row: FinMcpRow, schemas: list[ToolSchema] | None, job: FinMcpJob) -> AsyncIterator[Tools]:
     server = job.get("server")
     if server is None:
         yield Replay(schemas or [], row.recorded)
@@ -112,51 +111,26 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
-def offered(job: dict[str, Any], rows: list[Row]) -> list[dict[str, Any]] | None:
+def offered(job: FinMcpJob, rows: Sequence[FinMcpRow]) -> list[ToolSchema] | None:
     """The tools offered in every conversation; None leaves them to the server."""
-    if job["tools"]:
-        return [_function(t) for t in json.loads(Path(job["tools"]).read_text(encoding="utf-8"))]
-    return None if job.get("server") else mined_tools(rows)
+    if not job["tools"]:
+        return None if job.get("server") else mined_tools(rows)
+    schemas = []
+    for tool in json.loads(Path(job["tools"]).read_text(encoding="utf-8")):
+        if "function" in tool:
+            schemas.append(ToolSchema(type="function", function=tool["function"]))
+        else:  # as a tool server lists it
+            parameters = tool.get("inputSchema") or tool.get("input_schema") or tool.get("parameters")
+            schemas.append(schema_of(tool["name"], tool.get("description"), parameters or {"type": "object"}))
+    return schemas
 
 
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as a function schema, from that form or from a tool server's."""
-    if "function" in tool:
-        return {"type": "function", "function": tool["function"]}
-    schema = (
-        tool.get("inputSchema") or tool.get("input_schema") or tool.get("parameters") or {"type": "object"}
-    )
-    named = {"name": tool["name"], "description": tool.get("description") or tool["name"]}
-    return {"type": "function", "function": named | {"parameters": schema}}
-
-
-def finished(out: Path) -> set[str]:
-    """Tasks that need not be played again."""
-    return {line["task"] for line in lines(out) if line["status"] in FINISHED}
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    """The whole lines of a samples file; what a kill cut short is left out."""
-    found = []
-    for text in out.read_text(encoding="utf-8").split("\n") if out.exists() else ():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue
-    return found
-
-
-def _append(out: Path, line: dict[str, Any]) -> None:
-    with out.open("a", encoding="utf-8") as f:
-        if f.tell() and not _ends_whole(out):
-            f.write("\n")
-        f.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def _ends_whole(out: Path) -> bool:
-    with out.open("rb") as f:
-        f.seek(-1, 2)
-        return f.read(1) == b"\n"
+def append(out: Path, line: dict[str, JSON]) -> None:
+    """After a line that a kill cut short, on a line of its own."""
+    with out.open("ab+") as f:
+        f.seek(max(f.seek(0, os.SEEK_END) - 1, 0))
+        torn = f.read(1) not in (b"", b"\n")
+        f.write(b"\n" * torn + json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,101 +1,126 @@
-"""FinMCP-Bench's sample records -> score records.
+"""FinMCP-Bench's scores: which tools were called, as multisets over a whole conversation.
 
-Flows in: the completed samples and the rows. Flows out: TP, TR and TF1 (micro), the macro variants and EMR in both
-readings, for each subset, for all of them, and by level and scenery; strict and upstream side by side.
-Invariant: `strict` misses all gold calls of a conversation in which the agent failed; `upstream` is computed over the
-conversations that ended without an error, as the published scorer does; both are withheld below completeness. What
-spans subsets is withheld while one of them was not run.
+TP, TR and TF1 (micro), the macro variants and EMR in both readings, for each subset, for all of them, and by level and
+scenery; strict and upstream side by side.
+Invariant: every score is a function of sums over samples, so that micro scores are resampled by whole tasks and
+recomputed, never averaged. `strict` misses all gold calls of a conversation in which the agent failed; `upstream` is
+computed over the conversations that ended without an error, as the published scorer does; both are withheld below
+completeness. What spans subsets is withheld while one of them was not run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Unpack
 
-from envace.bench.finmcp.metrics import COUNTS, SCORES, estimate
-from envace.bench.finmcp.rows import Row
-from envace.bench.summary import complete_enough
+import numpy as np
+
+from envace.bench.finmcp.rows import FinMcpRow
+from envace.bench.stats import LEVEL, Interval
+from envace.bench.summary import DO_NOTHING, HAS_SCORE, WITHHELD, Identity, complete_enough, counted
 from envace.types import SampleRecord, SampleStatus, ScoreRecord
 
-S = SampleStatus
-COUNTED = {"strict": (S.SCORED, S.AGENT_FAILURE), "upstream": (S.SCORED,)}
+COUNTS = ("tp", "fp", "fn", "one", "emr", "emr_described", "precision", "recall", "f1")
+"""Order of a sample's numbers; `one` counts samples."""
+SCORES = ("tp", "tr", "tf1", "macro_tp", "macro_tr", "macro_tf1", "emr", "emr_described")
+"""TP, TR and TF1 are the published table's: micro precision, recall and F1."""
+Groups = Sequence[Sequence[str]]
+
+
+def counts(gold: Groups, predicted: Groups) -> dict[str, float]:
+    """What one conversation adds to each sum.
+
+    `emr` is what the published code compares: the flat lists of names are equal. `emr_described` is what the paper
+    says: calls that the gold conversation makes in parallel may come in any order.
+    """
+
+    def ratio(part: int, whole: int) -> float:
+        return part / whole if whole else 0.0
+
+    want, got = [n for g in gold for n in g], [n for g in predicted for n in g]
+    hits = sum((Counter(want) & Counter(got)).values())
+    fp, fn = len(got) - hits, len(want) - hits
+    rest = iter(got)
+    same = all(Counter(group) == Counter([n for _, n in zip(group, rest)]) for group in gold)
+    made = {"tp": hits, "fp": fp, "fn": fn, "one": 1, "emr": want == got}
+    made |= {"emr_described": len(want) == len(got) and same}
+    made |= {"precision": ratio(hits, hits + fp), "recall": ratio(hits, hits + fn)}
+    made |= {"f1": ratio(2 * hits, 2 * hits + fp + fn)}
+    return {name: float(value) for name, value in made.items()}
+
+
+def nothing(gold: Groups) -> dict[str, float]:
+    """What a conversation adds in which the agent broke the rules: its gold calls are all missed."""
+    return counts(gold, []) | {"emr": 0.0, "emr_described": 0.0}
+
+
+def scored(sums: np.ndarray) -> np.ndarray:
+    """[..., COUNTS] sums -> [..., SCORES]. A ratio of nothing is 0."""
+    tp, fp, fn, one, emr, described, precision, recall, f1 = np.moveaxis(sums, -1, 0)
+    pairs = [(tp, tp + fp), (tp, tp + fn), (2 * tp, 2 * tp + fp + fn)]
+    pairs += [(x, one) for x in (precision, recall, f1, emr, described)]
+    return np.stack([np.divide(a, b, out=np.zeros_like(a), where=b > 0) for a, b in pairs], axis=-1)
+
+
+def estimate(by_task: Mapping[str, Sequence[Mapping[str, float]]], n: int, seed: int) -> dict[str, Interval]:
+    """Every score with its 95 % interval from `n` resamples of whole tasks, recomputed from the resampled sums."""
+    sums = np.array([[sum(s[c] for s in by_task[t]) for c in COUNTS] for t in sorted(by_task)])
+    scores = scored(sums.sum(axis=0))
+    if len(sums) < 2 or n < 1:
+        return {name: (float(s), None, None) for name, s in zip(SCORES, scores)}
+    rng = np.random.default_rng(seed)
+    times = rng.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=n)
+    low, high = np.quantile(scored(times @ sums), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return {name: (float(s), float(a), float(b)) for name, s, a, b in zip(SCORES, scores, low, high)}
 
 
 def records(
     subsets: Sequence[str],
     samples: Sequence[SampleRecord],
-    rows: Mapping[str, Row],
+    rows: Mapping[str, FinMcpRow],
     *,
     absent: tuple[str, ...] = (),
     min_complete: float = 1.0,
     bootstrap: int = 2000,
-    **identity: Any,
+    **identity: Unpack[Identity],
 ) -> list[ScoreRecord]:
-    made = []
-    for name, own, derived in _groups(subsets, samples, rows):
-        shared = identity | _shared(name, own, rows, absent if derived else ())
-        for source, counted in COUNTED.items():
-            kept = [
-                s for s in own if s.status in counted or (source == "upstream" and "upstream" in s.metrics)
-            ]
-            refused = not kept or not complete_enough(own, min_complete) or bool(derived and absent)
-            made += _scores(kept, refused, source, bootstrap, shared)
-    return made
-
-
-def _groups(
-    subsets: Sequence[str], samples: Sequence[SampleRecord], rows: Mapping[str, Row]
-) -> list[tuple[str, list[SampleRecord], bool]]:
-    """(name, samples, whether it spans subsets): the subsets, all, then levels and sceneries."""
+    """absent: subsets that were not run, with the reason."""
     groups: dict[str, list[SampleRecord]] = {s: [] for s in subsets} | {"all": list(samples)}
     for sample in samples:
         row = rows[sample.task]
         for name in (row.subset, f"level-{row.level}", f"scenery-{row.scenery}"):
             groups.setdefault(name, []).append(sample)
-    return [(name, own, name not in subsets) for name, own in groups.items() if own]
-
-
-def _shared(
-    name: str, own: Sequence[SampleRecord], rows: Mapping[str, Row], absent: tuple[str, ...]
-) -> dict[str, Any]:
-    status = Counter(s.status for s in own)
-    return {
-        "benchmark": "finmcp",
-        "subset": name,
-        "n_tasks": len({s.task for s in own}),
-        "n_trials": len({s.trial for s in own}),
-        "n_scored": status[S.SCORED],
-        "n_agent_failure": status[S.AGENT_FAILURE],
-        "n_infra_failure": status[S.INFRA_FAILURE],
-        "n_missing": status[S.MISSING],
-        "skipped": absent,
-        "_idle": sum(not rows[s.task].gold for s in own) / len(own),
-    }
-
-
-def _scores(
-    kept: Sequence[SampleRecord], refused: bool, source: str, bootstrap: int, shared: Mapping[str, Any]
-) -> list[ScoreRecord]:
-    shared = dict(shared)
-    idle = shared.pop("_idle")  # a conversation without gold calls is matched by calling nothing
-    by_task: dict[str, list[Mapping[str, float]]] = {}
-    for s in kept:
-        by_task.setdefault(s.task, []).append({c: _of(s, c, source) for c in COUNTS})
-    values = {} if refused else estimate(by_task, bootstrap, shared.get("seed", 0))
     made = []
-    for metric in SCORES:
-        score, low, high = values.get(metric, (None, None, None))
-        floors = {"do_nothing": idle if metric.startswith("emr") else 0.0}
-        made.append(
-            ScoreRecord(
-                metric=metric, score=score, low=low, high=high, floors=floors, source=source, **shared
-            )
-        )
+    for name, own in groups.items():
+        if own:
+            lacking = () if name in subsets else absent
+            withheld = bool(lacking) or not complete_enough(own, min_complete)
+            # a conversation without gold calls is matched by calling nothing
+            idle = sum(not rows[s.task].gold for s in own) / len(own)
+            for source in ("strict", "upstream"):
+                values = {} if withheld else _values(own, source, bootstrap, identity.get("seed", 0))
+                for metric in SCORES:
+                    score, low, high = values.get(metric, WITHHELD)
+                    floor = {DO_NOTHING: idle if metric.startswith("emr") else 0.0}
+                    shared = {**identity, "source": source, "skipped": lacking, **counted(own)}
+                    made.append(
+                        ScoreRecord(benchmark="finmcp", subset=name, metric=metric, score=score, low=low, high=high,
+                                    floors=floor, **shared)
+                    )  # fmt: skip
     return made
 
 
-def _of(sample: SampleRecord, count: str, source: str) -> float:
-    """A count of a sample; the published scorer's own where it takes for an answer what strict calls a broken call."""
-    own = sample.metrics[count]
-    return sample.metrics.get(f"upstream_{count}", own) if source == "upstream" else own
+def _values(own: Sequence[SampleRecord], source: str, bootstrap: int, seed: int) -> dict[str, Interval]:
+    """Metric -> score. Upstream counts the published scorer's own numbers where it takes for an answer what strict
+    calls a broken call."""
+    by_task: dict[str, list[dict[str, float]]] = {}
+    for s in own:
+        upstream = source == "upstream"
+        if s.status in HAS_SCORE and (
+            not upstream or s.status is SampleStatus.SCORED or "upstream" in s.metrics
+        ):
+            prefix = "upstream_" if upstream else ""
+            numbers = {c: s.metrics.get(f"{prefix}{c}", s.metrics[c]) for c in COUNTS}
+            by_task.setdefault(s.task, []).append(numbers)
+    return estimate(by_task, bootstrap, seed) if by_task else {}

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from envace.bench.finmcp.rows import Recorded
+from envace.bench.finmcp.rows import RecordedCall, ToolSchema
+from envace.types import JSON
+
+if TYPE_CHECKING:  # of the harness's environment
+    from mcp import Client, MCPError
+    from mcp_types import CallToolResult
 
 UNKNOWN = "there is no tool of this name"
 NO_RECORD = "no reply to this tool is recorded in this conversation"
@@ -25,12 +30,15 @@ class ServerFailed(Exception):
 
 
 class Tools(Protocol):
-    schemas: list[dict[str, Any]]
+    """Answers calls of the tools it offers."""
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str: ...
+    schemas: list[ToolSchema]
+
+    async def call(self, name: str, arguments: dict[str, JSON]) -> str: ...
 
 
 def error_text(why: str) -> str:
+    """A refusal as a tool would word it."""
     return json.dumps({"error": why}, ensure_ascii=False)
 
 
@@ -38,11 +46,11 @@ def error_text(why: str) -> str:
 class Replay:
     """Recorded replies: of the same call, else of another call of the same tool, else a fixed error."""
 
-    schemas: list[dict[str, Any]]
-    recorded: Sequence[Recorded]
+    schemas: list[ToolSchema]
+    recorded: Sequence[RecordedCall]
     kinds: dict[str, int] = field(default_factory=lambda: {"exact": 0, "other": 0, "none": 0})
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+    async def call(self, name: str, arguments: dict[str, JSON]) -> str:
         same = [r for r in self.recorded if r.name == name]
         exact = [r for r in same if _canonical(r.arguments) == _canonical(arguments)]
         self.kinds["exact" if exact else "other" if same else "none"] += 1
@@ -51,21 +59,21 @@ class Replay:
         return error_text(NO_RECORD if name in _names(self.schemas) else UNKNOWN)
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: JSON) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _names(schemas: Sequence[dict[str, Any]]) -> set[str]:
+def _names(schemas: Sequence[ToolSchema]) -> set[str]:
     return {s["function"]["name"] for s in schemas}
 
 
 class Live:
     """A session with a tool server."""
 
-    def __init__(self, client: Any, schemas: list[dict[str, Any]]):
+    def __init__(self, client: Client, schemas: list[ToolSchema]):
         self.client, self.schemas = client, schemas
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+    async def call(self, name: str, arguments: dict[str, JSON]) -> str:
         from mcp import MCPError
 
         if name not in _names(self.schemas):
@@ -81,14 +89,14 @@ class Live:
         return _text(result)[:LONGEST]
 
 
-def _lost(error: Any) -> bool:
+def _lost(error: MCPError) -> bool:
     """Whether a protocol error tells of the connection, not of the call."""
     from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
     return getattr(getattr(error, "error", None), "code", None) in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
 
-def _text(result: Any) -> str:
+def _text(result: CallToolResult) -> str:
     """The texts of a result, one after the other; what is no text is named."""
     parts = [b.text if b.type == "text" else f"[{b.type}]" for b in result.content]
     if not parts and result.structured_content is not None:
@@ -98,7 +106,7 @@ def _text(result: Any) -> str:
 
 @asynccontextmanager
 async def connect(
-    url: str, transport: str, key: str, schemas: list[dict[str, Any]] | None, timeout_s: float
+    url: str, transport: str, key: str, schemas: list[ToolSchema] | None, timeout_s: float
 ) -> AsyncIterator[Live]:
     """Open a session; the server's own tools are offered unless `schemas` says others.
 
@@ -111,35 +119,28 @@ async def connect(
 
     headers = {"Authorization": f"Bearer {key}"} if key and "{key}" not in url else {}
     url = url.replace("{key}", key)
-    if transport == "sse":
-        async with Client(
-            sse_client(url, headers=headers), mode="legacy", read_timeout_seconds=timeout_s
-        ) as client:
-            yield Live(client, schemas or await _listed(client))
-        return
-    async with create_mcp_http_client(headers=headers) as http:
-        stream = streamable_http_client(url, http_client=http)
-        async with Client(stream, read_timeout_seconds=timeout_s) as client:
-            yield Live(client, schemas or await _listed(client))
+    async with AsyncExitStack() as stack:
+        if transport == "sse":
+            session = Client(sse_client(url, headers=headers), mode="legacy", read_timeout_seconds=timeout_s)
+        else:
+            http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+            session = Client(streamable_http_client(url, http_client=http), read_timeout_seconds=timeout_s)
+        client = await stack.enter_async_context(session)
+        yield Live(client, schemas or await _listed(client))
 
 
-async def _listed(client: Any) -> list[dict[str, Any]]:
+async def _listed(client: Client) -> list[ToolSchema]:
     """The server's tools as function schemas, all pages of them."""
-    tools, cursor = [], None
-    while True:
+    tools, cursor, more = [], None, True
+    while more:
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor
-        if not cursor:
-            break
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": t.name,
-                "description": t.description or t.name,
-                "parameters": t.input_schema,
-            },
-        }
-        for t in tools
-    ]
+        more = bool(cursor)
+    return [schema_of(t.name, t.description, t.input_schema) for t in tools]
+
+
+def schema_of(name: str, description: str | None, parameters: dict[str, JSON]) -> ToolSchema:
+    """A tool as a function schema."""
+    function = {"name": name, "description": description or name, "parameters": parameters}
+    return ToolSchema(type="function", function=function)

@@ -126,7 +126,7 @@ def driver_job(
     env: HarnessEnv,
     request: EvalRequest,
     name: str,
-    driver: Path,
+    driver: Path | str,
     settings: Mapping[str, JSON],
     planned: Sequence[tuple[str, int]],
     *,
