@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envace.config import Params, load
 from envace.errors import EnvironmentUnready, StageFailed, boundary
-from flows import _entry, _services
+from flows import _entry, services
 from tasks.run import state_dir
 
 
@@ -46,7 +46,7 @@ def prefect(root: Path, env: dict[str, str], *args: str) -> str:
 
 def deploy(params: Params, root: Path) -> None:
     """Create the pool when missing, then the deployment."""
-    _services.use(state_dir(root))
+    services.use(state_dir(root))
     if not os.environ.get("PREFECT_API_URL"):
         raise EnvironmentUnready(
             "a deployment needs a running Prefect server: start one with `make up`, or set PREFECT_API_URL"

@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 from s3_kit import BUCKET
@@ -14,6 +15,7 @@ from envace.data.stage import stage
 from envace.errors import DataError
 from envace.worlds.desk.tasks import generate
 from flows import reproduce
+from flows._entry import run_command
 
 ROWS = [json.dumps(row_from_task(t)) + "\n" for t in generate(7, "train", 6)]
 
@@ -100,7 +102,8 @@ def test_the_pipeline_stops_before_anything_runs_when_the_source_changed(tmp_pat
     )
     stage(local(tmp_path / "rows"), tmp_path / "data/staged", state=tmp_path / ".state")
     (tmp_path / "rows/a.jsonl").write_text("".join(ROWS[:2]))
-    assert reproduce.run(tmp_path) == DataError.exit_code
+    work = partial(reproduce.run, tmp_path)
+    assert run_command("reproduce", tmp_path / ".state", work) == DataError.exit_code
     assert "is not what data/staged was made from: changed a.jsonl" in capsys.readouterr().err
     assert reproduce.moved(local(tmp_path / "rows"), tmp_path, keep=True) == []
     followed = local(tmp_path / "rows", accept_changed=True)

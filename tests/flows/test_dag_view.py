@@ -1,37 +1,36 @@
-"""DVC's graph as read from its command line, and dvc.yaml itself."""
+"""DVC's graph as the pipeline sees it, and dvc.yaml itself."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 import yaml
 
 from envace.errors import UserError
-from flows import _dag
+from flows import _dvc
 
 ROOT = Path(__file__).resolve().parents[2]
-DOT = 'strict digraph {\n"c@x-1";\n"a";\n"b";\n"a" -> "b";\n"b" -> "c@x-1";\n"a" -> "c@x-1";\n}\n'
+DAG = nx.DiGraph([("data", "train"), ("train", "export"), ("data", "floors")])
 
 
-def test_stages_come_after_their_parents():
-    dag = _dag.parse_dot(DOT)
-    assert list(dag) == ["a", "b", "c@x-1"]
-    assert dag["c@x-1"] == ("b", "a")
+def test_stages_come_after_what_they_need():
+    dag = _dvc.graph(ROOT)
+    order = list(dag)
+    assert order[0] == "stage_data" and order[-1] == "report" and len(order) == len(set(order))
+    assert all(order.index(need) < order.index(stage) for need, stage in dag.edges)
+    assert set(dag.predecessors("export@envace-1")) == {"train@envace-1"}
+    narrowed = _dvc.graph(ROOT, ("export",))
+    assert set(narrowed) == {n for n in order if n.startswith(("stage_data", "policy", "train@", "export@"))}
+    assert list(narrowed) == [n for n in order if n in narrowed]
 
 
-def test_targets_keep_what_they_need():
-    dag = _dag.parse_dot(DOT)
-    assert list(_dag.needed(dag, ("b",))) == ["a", "b"]
-    assert list(_dag.needed(dag, ("c",))) == ["a", "b", "c@x-1"]
-    with pytest.raises(UserError, match="no stage 'd'; stages: a, b"):
-        _dag.needed(dag, ("d",))
-
-
-def test_dvc_words_for_unchanged_are_understood():
-    assert _dag.was_skipped("Stage 'a' didn't change, skipping\n", "a")
-    assert _dag.was_skipped("Stage 'a' is cached - skipping run, checking out outputs\n", "a")
-    assert not _dag.was_skipped("Running stage 'a':\n", "a")
+def test_a_target_that_is_no_stage_and_a_folder_without_stages_are_named(tmp_path):
+    with pytest.raises(UserError, match="no stage 'd'; stages: data, train"):
+        _dvc.needed(DAG, ("d",))
+    with pytest.raises(UserError, match="DVC cannot read"):
+        _dvc.graph(tmp_path)
 
 
 def test_every_stage_of_the_project_runs_its_own_flow():
@@ -89,6 +88,5 @@ def test_stage_modules_import_nothing_heavy():
 
 
 def test_what_builds_on_a_stale_stage_is_stale_too():
-    dag = {"data": (), "train": ("data",), "export": ("train",), "floors": ("data",)}
-    assert _dag.with_dependents(dag, {"train"}) == ["train", "export"]
-    assert _dag.with_dependents(dag, set()) == []
+    assert _dvc.with_dependents(DAG, {"train", "elsewhere"}) == ["train", "export"]
+    assert _dvc.with_dependents(DAG, set()) == []

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from envace.errors import DataError, EnvironmentUnready, UserError
 from envace.io import processes
-from flows import _entry, _services, reproduce, services
+from flows import _dvc, _entry, reproduce, services
 from tasks.run import state_dir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,25 +114,30 @@ def _running(pid):
         return False
 
 
-def test_cancelled_children_report_their_signal(tmp_path):
-    import threading
-
-    children = reproduce.Children()
-    answer = []
-    work = threading.Thread(
-        target=lambda: answer.append(
-            children.run(
-                [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, dict(os.environ), "x"
-            )
-        )
-    )
-    work.start()
-    time.sleep(1)
-    children.end()
-    work.join(20)
-    assert answer and answer[0][0] == -15  # the exit status is not lost to whoever waited first
+def test_cancelled_commands_report_their_signal(tmp_path):
+    commands, sleep = _dvc.Commands(tmp_path, tmp_path, dict(os.environ)), ["sleep", "60"]
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(commands.run, sleep, "x", {})
+        time.sleep(1)
+        commands.end()
+        assert answer.result(20)[0] == -15  # the exit status is not lost to whoever waited first
     with pytest.raises(EnvironmentUnready, match="cancelled"):
-        children.run(["true"], tmp_path, dict(os.environ), "x")
+        commands.run(["true"], "x", {})
+
+
+@pytest.mark.parametrize(
+    ("said", "ran"),
+    [
+        ("Stage 'a' didn't change, skipping", False),
+        ("Stage 'a' is cached - skipping run, checking out outputs", False),
+        ("Stage 'b' didn't change, skipping", True),
+        ("Running stage 'a':", True),
+    ],
+)
+def test_dvcs_words_for_unchanged_are_understood(said, ran, tmp_path, monkeypatch):
+    commands = _dvc.Commands(tmp_path, tmp_path, dict(os.environ))
+    monkeypatch.setattr(commands, "run", lambda *_: (0, f"{said}\n"))
+    assert commands.reproduce("a", False, {}) is ran
 
 
 def test_a_port_in_use_names_port_and_key():
@@ -148,9 +155,9 @@ def test_a_port_in_use_names_port_and_key():
 
 def test_servers_that_are_gone_are_not_used(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    entry = {"url": "http://x/api", "host": __import__("platform").node(), "pid": os.getpid(), "start": 1.0}
+    entry = {"url": "http://x/api", **asdict(processes.identify()), "start": 1}
     (tmp_path / "services.json").write_text(json.dumps({"prefect": entry}))
-    assert _services.use(tmp_path) == {} and "gone" in capsys.readouterr().err
+    assert services.use(tmp_path) == {} and "gone" in capsys.readouterr().err
 
 
 def test_state_of_a_copied_folder_is_the_projects(tmp_path, monkeypatch):
