@@ -1,12 +1,16 @@
 """A small DVC project through the real pipeline: cached stages, a retried failure, one parent run."""
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from envace.io import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGE = '''
@@ -41,10 +45,14 @@ stages:
 """
 
 
-def sh(folder, *args):
+def environment(folder):
     path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "envace"))}
-    env |= {"PATH": path, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DVC_NO_ANALYTICS": "1"}
+    return env | {"PATH": path, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "DVC_NO_ANALYTICS": "1"}
+
+
+def sh(folder, *args):
+    env = environment(folder)
     return subprocess.run(args, cwd=folder, env=env, capture_output=True, text=True, timeout=400)
 
 
@@ -100,3 +108,30 @@ def runs(project):
 def rows(database, query):
     with sqlite3.connect(database) as connection:
         return connection.execute(query).fetchall()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_every_run_as_killed_and_every_process(number, project):
+    source = (project / "toyflow.py").read_text()
+    (project / "toyflow.py").write_text(
+        source.replace("run.path(name)", "__import__('time').sleep(300)\n    run.path(name)")
+    )
+    pipeline = subprocess.Popen(
+        [sys.executable, "-m", "flows.reproduce"], cwd=project, env=environment(project)
+    )
+    try:
+        until = time.monotonic() + 120
+        while not running(project) and time.monotonic() < until:
+            time.sleep(0.5)
+        pipeline.send_signal(number)
+        assert pipeline.wait(60) == 130
+    finally:
+        pipeline.kill()
+    assert runs(project) == {"parents": ["KILLED"], "children": ["KILLED"]}
+    assert processes.others(lambda p: str(project) in p.environ().get("PYTHONPATH", "")) == []
+
+
+def running(project):
+    database = project / ".state/mlflow.db"
+    return database.exists() and runs(project)["children"] == ["RUNNING"]
