@@ -1,19 +1,19 @@
 """A loopback endpoint that answers BFCL's questions with their ground truth, or with a fault.
 
 Flows in: the installed package's data and a fault for each entry. Flows out: an OpenAI-compatible address.
-Invariant: an entry is found by the text of its questions, as a model would be asked; nothing tells the endpoint
-which entry it is. With `raw` the calls are written as the text a Qwen3 policy writes and become a message by the
-project's serving layer, as they would behind a served checkpoint.
+Invariant: an entry is found by the text of its questions, as a model would be asked; nothing tells the
+endpoint which entry it is. With `raw` the calls are written as the text a Qwen3 policy writes and become a
+message by the project's serving layer, as they would behind a served checkpoint.
 """
 
 import ast
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from kit_server import Server, completion
 
 from envace.bench.bfcl import categories, questions
 from envace.chat.calls import render_calls
@@ -22,19 +22,21 @@ from envace.types import ToolCall
 
 MODEL = "replay/ground-truth_1"
 BROKEN = '<tool_call>\n{"name": "broken", "arguments": {"x": \n</tool_call>'
-OVERFLOW = {"error": {"message": "This model's maximum context length is 4096 tokens. However, you requested 9999 tokens.", "type": "BadRequestError", "code": 400}}  # fmt: skip
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 9999 tokens."
+OVERFLOW = {"error": {"message": TOO_LONG, "type": "BadRequestError", "code": 400}}
 
 
 @dataclass
 class Replay:
-    """Answers for these categories. `fault`: entry id -> "" | malformed | empty | text | overflow | server | hang-up."""
+    """Answers for these categories. `fault`: entry id -> "" | malformed | empty | text | overflow | server |
+    hang-up."""
 
     source: Path
     names: tuple[str, ...]
     fault: Callable[[str], str] = lambda entry: ""
     raw: bool = False
     requests: list[dict] = field(default_factory=list)
-    headers: list[dict] = field(default_factory=list)
+    seen: list[tuple[dict, bytes]] = field(default_factory=list)  # headers, raw body
 
     def __post_init__(self):
         self.entries = {}
@@ -56,7 +58,8 @@ class Replay:
 
     @staticmethod
     def _key(messages, category, functions):
-        """The first turn's words; the offered functions too, where the question alone is asked more than once."""
+        """The first turn's words; the offered functions too, where the question alone is asked more than
+        once."""
         said = _said(messages)
         if category in categories.HAVE_TURNS:
             return said, category if category in categories.MEMORY else ""
@@ -90,8 +93,9 @@ class Replay:
         if category in categories.AGENTIC:
             return f"{{'answer': '{truth[0]}', 'context': 'remembered'}}", []
         if truth is None:  # relevance: any call; irrelevance: none
-            wanted = category == "live_relevance"
-            return ("", [ToolCall(name=request["tools"][0]["function"]["name"], arguments={})]) if wanted else ("I cannot.", [])  # fmt: skip
+            if category != "live_relevance":
+                return "I cannot.", []
+            return "", [ToolCall(name=request["tools"][0]["function"]["name"], arguments={})]
         return "", [_first_choice(call) for call in truth]
 
     def message(self, request):
@@ -158,7 +162,8 @@ def _first_choice(call):
 
 
 def _choice(options):
-    """The first alternative; "" marks a parameter that may be left out. Objects hold alternatives of their own."""
+    """The first alternative; "" marks a parameter that may be left out. Objects hold alternatives of their
+    own."""
     value = next((o for o in options if o != ""), "")
     return _plain(value)
 
@@ -173,51 +178,16 @@ def _plain(value):
 def serving(replay: Replay) -> Iterator[str]:
     """Address of the endpoint while the block runs."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(request):
+        fault = replay.fault(replay.find(request)[0])
+        replay.requests.append(request)
+        if fault == "overflow":
+            return 400, OVERFLOW
+        if fault == "server":
+            return 500, {"error": {"message": "out of memory"}}
+        if fault == "hang-up":
+            return 0, None
+        return completion(replay.message(request), MODEL)
 
-        def do_GET(self):
-            self._send(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-
-        def do_POST(self):
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            replay.requests.append(request)
-            replay.headers.append(dict(self.headers))
-            fault = replay.fault(replay.find(request)[0])
-            if fault == "overflow":
-                return self._send(400, OVERFLOW)
-            if fault == "server":
-                return self._send(500, {"error": {"message": "out of memory"}})
-            if fault == "hang-up":
-                self.close_connection = True
-                return None
-            return self._send(200, _completion(replay.message(request)))
-
-        def _send(self, status, body):
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _completion(message):
-    finish = "tool_calls" if message.get("tool_calls") else "stop"
-    return {
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL,
-        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-    }  # fmt: skip
+    with Server(answer, MODEL, seen=replay.seen) as server:
+        yield server.url

@@ -1,8 +1,8 @@
 """FinMCP-like rows of our own, and an agent that replays their gold calls.
 
-Rows: single, multi (one parallel group, one call repeated) and multi-turn conversations, in English. `write` puts
-them into a file of the published form; `Gold` answers like a model that knows them; `SERVER` is a program that
-serves their tools over the Model Context Protocol, to be run by the harness's interpreter.
+Rows: single, multi (one parallel group, one call repeated) and multi-turn conversations, in English. `write`
+puts them into a file of the published form; `Gold` answers like a model that knows them; `SERVER` is a
+program that serves their tools over the Model Context Protocol, to be run by the harness's interpreter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kit_vita import FAULTS, said
+from kit_server import said
+from kit_vita import FAULTS
 
 SERVER = Path(__file__).with_name("kit_finmcp_server.py")
 Calls = list[tuple[str, dict[str, Any], Any]]  # name, arguments, recorded reply
@@ -36,7 +37,8 @@ SPECS: list[tuple[int, str, str, str, list[tuple[str, list[Calls], str]]]] = [
     (6, "multi turn", "easy", "funds-dialogue-two",
      [("Tell me about fund A1.", [[QUOTE]], "It is at 1.25."), ("And its fees?", [[FEES]], "1.5 %.")]),
     (7, "multi turn", "hard", "portfolio-dialogue-three",
-     [("Hello, can you look into my portfolio?", [], "Who are you?"), ("I am U1, dear bank.", [[HOLD]], "You hold A1."),
+     [("Hello, can you look into my portfolio?", [], "Who are you?"),
+      ("I am U1, dear bank.", [[HOLD]], "You hold A1."),
       ("Its risk and fees, please.", [[RISK, FEES]], "Low and low.")]),
     (8, "multi turn", "hard", "funds-dialogue-peers",
      [("Who competes with A1?", [[PEERS]], "B2 and C3."), ("What is B2 worth?", [[OTHER]], "2.5.")]),
@@ -55,8 +57,9 @@ def _row(number: int, task: str, level: str, scenery: str, turns: Any) -> dict[s
             messages += _called(group, len(messages))
         messages.append({"role": "assistant", "content": final})
     calls = [[c[0] for c in g] for _, groups, _ in turns for g in groups]
-    return {"id": number, "task": task, "scenery": scenery, "diff_level": {"level": level}, "tool_list": calls,
-            "messages": messages, "question": turns[0][0], "answer": turns[-1][2]}  # fmt: skip
+    about = {"id": number, "task": task, "scenery": scenery, "diff_level": {"level": level}}
+    said = {"messages": messages, "question": turns[0][0], "answer": turns[-1][2]}
+    return about | said | {"tool_list": calls}
 
 
 def _called(group: Calls, at: int) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
 """Three loopback servers that know tau²'s answers: an agent, a user and a judge, with faults on demand.
 
-Flows in: the task files of a built harness and a plan of faults. Flows out: OpenAI-compatible replies that replay the
-recorded actions, and a log of who was asked under which model name with which key.
-Invariant: each server answers only to its own model name, so a role that reaches the wrong server fails. Agent and
-user find their place in a conversation from the last marker in it ("TASK 3 STEP 2") and their own calls since.
+Flows in: the task files of a built harness and a plan of faults. Flows out: OpenAI-compatible replies that
+replay the recorded actions, and a log of who was asked under which model name with which key.
+Invariant: each server answers only to its own model name, so a role that reaches the wrong server fails.
+Agent and user find their place in a conversation from the last marker in it ("TASK 3 STEP 2") and their own
+calls since.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from __future__ import annotations
 import ast
 import json
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from kit_server import Server, completion
 
 from envace.serving.reply import chat_message
 from envace.types import Endpoint, Sampling
 
 BROKEN = '<tool_call>\n{"name": "get_user_details", "arguments": {"user_id": \n</tool_call>'
 MARKER = re.compile(r"TASK (\S+) STEP (\d+)")
-OVERFLOW = "This model's maximum context length is 32768 tokens. However, you requested 40000 tokens. Please reduce the length."
+OVERFLOW = (
+    "This model's maximum context length is 32768 tokens. However, you requested 40000 tokens. "
+    "Please reduce the length."
+)
 NAMES = {"agent": "policy-under-test", "user": "some/user-model", "judge": "local-judge"}
 
 
@@ -38,8 +42,8 @@ class Refused(Exception):
 
 @dataclass
 class Truth:
-    """What the servers know. `faults` maps a task to: malformed | raw | empty | overflow | refuse | server | judge |
-    judge-down | lazyjudge | user."""
+    """What the servers know. `faults` maps a task to: malformed | raw | empty | overflow | refuse | server |
+    judge | judge-down | lazyjudge | user."""
 
     tasks: dict[str, dict[str, Any]]
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -75,56 +79,22 @@ def three_servers(
 
 @contextmanager
 def _server(role: str, truth: Truth, up: bool) -> Iterator[Endpoint]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(role, truth))
-    address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    endpoint = Endpoint(
-        base_url=address,
-        model=NAMES[role],
-        key_env=f"KIT_{role.upper()}_KEY",
-        sampling=Sampling(temperature=0.0),
-    )
-    if not up:
-        server.server_close()
-        yield endpoint
-        return
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield endpoint
-    finally:
-        server.shutdown()
-        server.server_close()
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        truth.bodies.append(body)
+        truth.seen.append((role, body["model"], server.seen[-1][0].get("Authorization", "")))
+        try:
+            if body["model"] != NAMES[role]:
+                raise Refused(404, f"the {role} server has no model {body['model']}")
+            return completion({"role": "assistant", **ANSWERS[role](body["messages"], truth)}, body["model"])
+        except Refused as e:
+            return e.code, {"error": {"message": str(e), "type": "BadRequestError", "code": e.code}}
 
-
-def _handler(role: str, truth: Truth) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._send(200, {"object": "list", "data": [{"id": NAMES[role], "object": "model"}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            truth.seen.append((role, body["model"], self.headers.get("Authorization", "")))
-            truth.bodies.append(body)
-            try:
-                if body["model"] != NAMES[role]:
-                    raise Refused(404, f"the {role} server has no model {body['model']}")
-                self._send(200, _completion(body["model"], ANSWERS[role](body["messages"], truth)))
-            except Refused as e:
-                self._send(e.code, {"error": {"message": str(e), "type": "BadRequestError", "code": e.code}})
-
-        def _send(self, code: int, data: dict[str, Any]) -> None:
-            text = json.dumps(data).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    return Handler
+    with Server(answer, NAMES[role]) as server:
+        sampling, key = Sampling(temperature=0.0), f"KIT_{role.upper()}_KEY"
+        if not up:
+            server.http.shutdown()
+            server.http.server_close()
+        yield Endpoint(base_url=server.url, model=NAMES[role], key_env=key, sampling=sampling)
 
 
 def _agent(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
@@ -202,18 +172,6 @@ def _next_call(actions: list[dict[str, Any]], step: int, who: str) -> dict[str, 
 
 def _call(ident: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def _completion(model: str, message: dict[str, Any]) -> dict[str, Any]:
-    ends = "tool_calls" if message.get("tool_calls") else "stop"
-    return {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": ends}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-    }
 
 
 def _scenario(task: dict[str, Any]) -> list[str]:

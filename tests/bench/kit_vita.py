@@ -1,96 +1,25 @@
 """Three loopback servers for VitaBench: an agent that places the orders a task requires, its user, its judge.
 
-The agent learns the task from the user's first words, the judge approves a rubric once a payment stands in the
-window it reads. Faults are given by task id. Requests are kept as they came: headers and raw body.
+The agent learns the task from the user's first words, the judge approves a rubric once a payment stands in
+the window it reads. Faults are given by task id. Requests are kept as they came: headers and raw body.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from kit_server import said
 
 from envace.serving.reply import chat_message
 
 TASK = re.compile(r"TASK:(\w+)!")
 ORDER = re.compile(r"order_id:(\w+)")
 CLOCK = "%Y-%m-%d %H:%M:%S"
-
-
-@dataclass
-class Server:
-    """A chat-completions server on a free port of the loopback; `answer` gets the body, returns (status, reply)."""
-
-    answer: Callable[[dict[str, Any]], tuple[int, Any]]
-    model: str
-    seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-
-    def __enter__(self) -> Server:
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-
-def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._send(200, {"object": "list", "data": [{"id": server.model, "object": "model"}]})
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            server.seen.append((dict(self.headers), body))
-            status, reply = server.answer(json.loads(body))
-            if status == 0:  # as a server that dies
-                self.close_connection = True
-                self.connection.close()
-                return
-            self._send(status, reply)
-
-        def _send(self, status: int, reply: Any) -> None:
-            data = json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    return Handler
-
-
-def said(content: str | None = None, calls: list[tuple[str, Any]] | None = None) -> tuple[int, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": f"c{time.monotonic_ns()}-{i}",
-                "type": "function",
-                "function": {"name": n, "arguments": a if isinstance(a, str) else json.dumps(a)},
-            }
-            for i, (n, a) in enumerate(calls)
-        ]
-    usage = {"prompt_tokens": 10, "completion_tokens": 2}
-    return 200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
 
 
 BROKEN = '<tool_call>\n{"name": "create_delivery_order", "arguments": {"user_id": \n</tool_call>'
@@ -105,7 +34,8 @@ FAULTS: dict[str, Callable[[], tuple[int, Any]]] = {
 
 
 class Agent:
-    """Creates and pays each required order, then says it is done. `once`: a fault befalls the first request only."""
+    """Creates and pays each required order, then says it is done. `once`: a fault befalls the first request
+    only."""
 
     def __init__(self, tasks: Path, faults: dict[str, str] | None = None, once: bool = False):
         self.tasks = {t["id"]: t for t in json.loads(tasks.read_text(encoding="utf-8"))}

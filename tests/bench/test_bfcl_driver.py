@@ -100,8 +100,8 @@ def test_a_broken_chain_of_conversations_is_forgotten_with_its_memory(tmp_path, 
     asked = write(
         folder / "BFCL_v4_memory_kv_result.json", [row("memory_kv_0-ann-0"), row("memory_kv_1-bob-1")]
     )
-    snapshots = [write(folder / "memory_snapshot" / n, []) for n in
-                 ("ann_final.json", "bob_final.json", "prereq_checkpoints/memory_kv_prereq_0-bob-0.json")]  # fmt: skip
+    names = ("ann_final.json", "bob_final.json", "prereq_checkpoints/memory_kv_prereq_0-bob-0.json")
+    snapshots = [write(folder / "memory_snapshot" / name, []) for name in names]
     driver.forget_failures(tmp_path)
     assert ids(before) == ["memory_kv_prereq_0-ann-0", "memory_kv_prereq_1-ann-1"] and ids(asked) == [
         "memory_kv_0-ann-0"

@@ -44,10 +44,13 @@ def replaying(harness, *subsets, **how):
 
 def ask(url, out, *subsets, limit, key_env="", trials=1, options=None, **changes):
     agent = Endpoint(base_url=url, model=MODEL, key_env=key_env, sampling=Sampling(temperature=0.5))
-    request = EvalRequest(
-        roles=EvalRoles(agent=agent), subsets=subsets, trials=trials, seed=0, out=out, limit=limit, concurrency=4,
-        options={"retries": 0, **(options or {})}, **changes,
-    )  # fmt: skip
+    asked = {
+        "subsets": subsets,
+        "trials": trials,
+        "limit": limit,
+        "options": {"retries": 0} | (options or {}),
+    }
+    request = EvalRequest(roles=EvalRoles(agent=agent), seed=0, out=out, concurrency=4, **asked, **changes)
     scores, samples, runs = evaluate(Bfcl(), request, ROOT, bootstrap=50, probe_s=10.0)
     return {(s.subset, s.source): s for s in scores}, samples, runs
 
@@ -72,7 +75,8 @@ def test_the_ground_truth_scores_one(raw, names, limit, harness, tmp_path):
 
 
 def test_gorilla_1077_raw_text_and_json_give_the_same_scores(harness, tmp_path):
-    """The tool-call text of a policy, read by the serving layer, is worth what the same calls are worth as JSON."""
+    """The tool-call text of a policy, read by the serving layer, is worth what the same calls are worth as
+    JSON."""
     entries = choose(questions.question_ids(harness.source, "simple_python"), 8, 0)
     faults = dict.fromkeys(entries, "") | dict(zip(entries, ("malformed", "empty", "text")))
     seen = []
@@ -149,7 +153,7 @@ def test_trials_have_their_seed_and_no_file_holds_the_key(harness, tmp_path, mon
     asked = replay.requests[0]
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == (MODEL, 0.5, 512)
     assert asked["chat_template_kwargs"] == {"enable_thinking": True} and "store" not in asked
-    assert replay.headers[0]["Authorization"] == "Bearer canary-8f2e61"
+    assert replay.seen[0][0]["Authorization"] == "Bearer canary-8f2e61"
     assert all("canary" not in json.dumps(body) and url not in json.dumps(body) for body in replay.requests)
     assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"canary-8f2e61" in f.read_bytes()]
 
@@ -202,8 +206,9 @@ def test_bfcls_own_tables_are_those_of_the_fixture(harness, tmp_path):
     (tmp_path / "job.json").write_text(
         json.dumps({"model": "m", "category": "all_scoring", "phases": ["evaluate"]})
     )
-    subprocess.run([harness.python, "-I", DRIVER, tmp_path / "job.json"], check=True, stdout=subprocess.DEVNULL,
-                   env={"OPENAI_API_KEY": "none", "PATH": os.defpath})  # fmt: skip
+    environ = {"OPENAI_API_KEY": "none", "PATH": os.defpath}
+    command = [harness.python, "-I", DRIVER, tmp_path / "job.json"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environ)
     for table, text in wanted["tables"].items():
         made = (tmp_path / "root" / "score" / f"data_{table}.csv").read_text()
         assert list(csv.reader(made.splitlines())) == list(csv.reader(text.splitlines()))

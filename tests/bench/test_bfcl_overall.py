@@ -1,4 +1,5 @@
-"""The weighted overall. fixtures/bfcl/tables.json holds tables that BFCL itself made of crafted score files."""
+"""The weighted overall. fixtures/bfcl/tables.json holds tables that BFCL itself made of crafted score
+files."""
 
 import csv
 import json
@@ -6,16 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit_records import scored_sample
 
 from envace.bench.bfcl.categories import ALL, COUNTS, NON_LIVE
 from envace.bench.bfcl.scores import DERIVED, estimate, score_records
-from envace.types import SampleRecord, SampleStatus
 
 TABLES = json.loads((Path(__file__).parent / "fixtures" / "bfcl" / "tables.json").read_text())
 COLUMNS = {
-    "overall": "Overall Acc", "non_live": "Non-Live AST Acc", "live": "Live Acc", "multi_turn": "Multi Turn Acc",
-    "web_search": "Web Search Acc", "memory": "Memory Acc", "irrelevance_mean": "Irrelevance Detection",
-}  # fmt: skip
+    "overall": "Overall Acc",
+    "non_live": "Non-Live AST Acc",
+    "live": "Live Acc",
+    "multi_turn": "Multi Turn Acc",
+    "web_search": "Web Search Acc",
+    "memory": "Memory Acc",
+    "irrelevance_mean": "Irrelevance Detection",
+}
 
 
 def values(correct):
@@ -78,21 +84,16 @@ def test_a_category_of_one_task_gives_no_interval():
 
 
 def samples(category, n, right):
-    return [
-        SampleRecord(task=f"{category}/{i}", trial=0, seed=0, status=SampleStatus.SCORED, reward=float(i < right),
-                     metrics={"reward": float(i < right), "upstream": float(i < right)})
-        for i in range(n)
-    ]  # fmt: skip
+    return [scored_sample(f"{category}/{i}", float(i < right)) for i in range(n)]
 
 
 def scored(counts, floors=None, skipped=None):
     tasks = {c: [f"{c}/{i}" for i in range(n)] for c, (n, _) in counts.items()}
     made = [s for c, (n, right) in counts.items() for s in samples(c, n, right)]
-    return {
-        (r.subset, r.source): r
-        for r in score_records(made, tasks, 1, floors=floors or dict.fromkeys(tasks, 0.0), skipped=skipped or {},
-                               min_complete=1.0, bootstrap=50, seed=0, harness="h", policy="p")
-    }  # fmt: skip
+    how = {"min_complete": 1.0, "bootstrap": 50, "seed": 0, "harness": "h", "policy": "p"}
+    floors = floors or dict.fromkeys(tasks, 0.0)
+    records = score_records(made, tasks, 1, floors=floors, skipped=skipped or {}, **how)
+    return {(r.subset, r.source): r for r in records}
 
 
 def test_the_overall_lists_what_it_lacks_and_why():
@@ -129,7 +130,8 @@ def test_only_relevance_asked_for_leaves_the_overall_empty():
 
 
 def test_gorilla_1115_and_1140_a_category_is_not_the_group_that_bears_its_name():
-    """The table's "simple" is the plain mean of three languages; readers took it for simple_python and found another."""
+    """The table's "simple" is the plain mean of three languages; readers took it for simple_python and found
+    another."""
     counts = {c: (50, 48 if c == "simple_python" else 27) for c in NON_LIVE}
     records = scored(counts)
     assert records["simple_python", "strict"].score == pytest.approx(0.96)
@@ -149,8 +151,8 @@ def test_evalscope_831_the_overall_is_weighted_as_bfcl_does_and_no_dropped_entry
     made = [s for c, (n, right) in counts.items() for s in samples(c, n, right)]
     lost = [s for s in made if s.reward == 1.0 or s.task != "memory_kv/3"]
     tasks = {c: [f"{c}/{i}" for i in range(n)] for c, (n, _) in counts.items()}
-    records = score_records(lost, tasks, 1, floors=dict.fromkeys(tasks, 0.0), skipped={}, min_complete=1.0,
-                            bootstrap=10, seed=0)  # fmt: skip
+    how = {"min_complete": 1.0, "bootstrap": 10, "seed": 0}
+    records = score_records(lost, tasks, 1, floors=dict.fromkeys(tasks, 0.0), skipped={}, **how)
     found = {(r.subset, r.source): r for r in records}
     assert found["overall", "derived"].score is None is found["overall", "upstream"].score
     assert "memory_kv: withheld" in found["overall", "derived"].skipped

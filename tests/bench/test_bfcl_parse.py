@@ -1,5 +1,6 @@
-"""BFCL's files -> records. The fixtures are cut from files that BFCL wrote while an endpoint answered seven entries
-of each category so: right, malformed call, empty message, text, context overflow, server error, no connection."""
+"""BFCL's files -> records. The fixtures are cut from files that BFCL wrote while an endpoint answered seven
+entries of each category so: right, malformed call, empty message, text, context overflow, server error, no
+connection."""
 
 import json
 import shutil
@@ -15,14 +16,16 @@ from envace.chat.calls import parse_assistant, render_calls
 from envace.errors import DataError
 from envace.types import SampleStatus, ToolCall
 
+OVERFLOWN = "context overflow"
 FIXTURES = Path(__file__).parent / "fixtures" / "bfcl"
+MEMORIES = ("19-customer-19", "26-customer-26", "35-healthcare-5", "57-finance-2", "66-finance-11")
+MEMORIES += ("72-finance-17", "122-student-42")
 IDS = {
     "simple_python": [f"simple_python_{n}" for n in (35, 46, 86, 153, 201, 255, 295)],
     "irrelevance": [f"irrelevance_{n}" for n in (5, 30, 59, 74, 108, 150, 155)],
     "multi_turn_base": [f"multi_turn_base_{n}" for n in (0, 49, 54, 96, 98, 158, 183)],
-    "memory_rec_sum": [f"memory_rec_sum_{n}" for n in ("19-customer-19", "26-customer-26", "35-healthcare-5",
-                       "57-finance-2", "66-finance-11", "72-finance-17", "122-student-42")],
-}  # fmt: skip
+    "memory_rec_sum": [f"memory_rec_sum_{n}" for n in MEMORIES],
+}
 AGENT, INFRA, SCORED = SampleStatus.AGENT_FAILURE, SampleStatus.INFRA_FAILURE, SampleStatus.SCORED
 
 
@@ -47,8 +50,8 @@ def test_every_answer_becomes_a_record_with_a_named_cause():
     made = parsed("simple_python")
     assert [s.status for s in made] == [SCORED, AGENT, AGENT, SCORED, AGENT, INFRA, INFRA]
     assert [s.reward for s in made] == [1.0, None, None, 0.0, None, None, None]
-    causes = ("", "malformed call", "empty message", "no call could be read", "context overflow", "server error",
-              "no connection")  # fmt: skip
+    causes = ("", "malformed call", "empty message", "no call could be read", "context overflow")
+    causes += ("server error", "no connection")
     assert all(s.error.startswith(c) and bool(s.error) == bool(c) for s, c in zip(made, causes))
     assert (
         made[0].task == "simple_python/simple_python_35" and made[0].stop == "correct" and made[0].seed == 7
@@ -97,10 +100,8 @@ def test_absent_answers_are_missing_and_stop_the_gate(tmp_path):
     rewrite(result, lambda rows: rows[:5])
     rewrite(score, lambda rows: [{"accuracy": 0.2, "correct_count": 1, "total_count": 5}, *rows[1:5]])
     tasks = {"simple_python": [f"simple_python/{i}" for i in IDS["simple_python"]]}
-    strict, upstream, *_ = score_records(
-        parsed("simple_python", folder), tasks, 1, floors={"simple_python": 0.0}, skipped={}, min_complete=1.0,
-        bootstrap=10, seed=0,
-    )  # fmt: skip
+    how = {"floors": {"simple_python": 0.0}, "skipped": {}, "min_complete": 1.0, "bootstrap": 10}
+    strict, upstream, *_ = score_records(parsed("simple_python", folder), tasks, 1, **how)
     assert (strict.score, strict.n_missing) == (None, 2)
     assert (upstream.score, upstream.n_missing) == (None, 2)  # BFCL would print 20 % of the five it saw
 
@@ -118,7 +119,8 @@ def test_a_score_file_that_does_not_fit_the_answers_scores_nothing(change, tmp_p
 
 
 def test_gorilla_1209_answers_that_were_not_scored_say_what_became_of_the_evaluation(tmp_path):
-    """`bfcl evaluate` refused 240 answers of irrelevance for having no ground truth, which irrelevance never has."""
+    """`bfcl evaluate` refused 240 answers of irrelevance for having no ground truth, which irrelevance never
+    has."""
     folder, _, score = copy("irrelevance", tmp_path)
     score.unlink()
     said = "ValueError: Length of model result (240) does not match length of ground truth entries (0)"
@@ -149,8 +151,9 @@ def test_a_row_that_was_cut_off_is_missing(tmp_path):
 def one(tmp_path, category, result, wrong=None):
     """The record of one entry with this answer."""
     entry, group = f"{category}_0", {"irrelevance": "non_live"}.get(category, "any")
-    files = {"result": [{"id": entry, "result": result, "latency": 1.0}],
-             "score": [{"correct_count": int(not wrong), "total_count": 1}, *([{"id": entry, **wrong}] if wrong else [])]}  # fmt: skip
+    listed = [{"id": entry, **wrong}] if wrong else []
+    scored = [{"correct_count": int(not wrong), "total_count": 1}, *listed]
+    files = {"result": [{"id": entry, "result": result, "latency": 1.0}], "score": scored}
     for kind, rows in files.items():
         file = tmp_path / "root" / kind / "served" / group / f"BFCL_v4_{category}_{kind}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -209,10 +212,10 @@ def test_a_model_that_writes_the_error_prefix_itself_has_answered(tmp_path):
 @pytest.mark.parametrize(
     ("text", "who", "cause"),
     [
-        ("Error code: 400 - {'message': \"This model's maximum context length is 8192 tokens.\"}", "agent", "context overflow"),
-        ("Error code: 400 - {'error': {'code': 'context_length_exceeded'}}", "agent", "context overflow"),
-        ("Error code: 400 - prompt is too long: 9000 tokens", "agent", "context overflow"),
-        ("malformed call in the history: Error code: 400 - Expecting value", "agent", "malformed call in the history"),
+        ("Error code: 400 - {'message': 'maximum context length is 8192 tokens.'}", "agent", OVERFLOWN),
+        ("Error code: 400 - {'error': {'code': 'context_length_exceeded'}}", "agent", OVERFLOWN),
+        ("Error code: 400 - prompt is too long: 9000 tokens", "agent", OVERFLOWN),
+        (f"{failures.MALFORMED}: Error code: 400 - Expecting value", "agent", failures.MALFORMED),
         ("Connection error.", "infra", "no connection"),
         ("Request timed out.", "infra", "request timed out"),
         ("Error code: 401 - bad key", "infra", "key refused"),
@@ -223,6 +226,6 @@ def test_a_model_that_writes_the_error_prefix_itself_has_answered(tmp_path):
         ("'NoneType' object is not subscriptable", "infra", "unknown error"),
         ("", "infra", "unknown error"),
     ],
-)  # fmt: skip
+)
 def test_only_what_is_surely_the_agents_is_the_agents(text, who, cause):
     assert failures.cause(f"{failures.PREFIX} {text}") == (who, cause)

@@ -1,4 +1,5 @@
-"""What a model server's answer says beyond its words: calls it could not read, and tokens it has no room for."""
+"""What a model server's answer says beyond its words: calls it could not read, and tokens it has no room
+for."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 import requests
 from kit_bfcl import as_message
 from kit_drivers import driver_of
-from kit_vita import BROKEN, Server, said
+from kit_server import Server, said
+from kit_vita import BROKEN
 
 from envace.bench.finmcp.play import Chat
 from envace.bench.harness.answers import fewer, left_call
@@ -22,24 +24,25 @@ from envace.serving.reply import chat_message
 from envace.types import ToolCall
 
 bfcl, tau2, vita = map(driver_of, ("bfcl", "tau2", "vita"))
+LIMIT = "This model's maximum context length is {} tokens"
 VLLM = (
-    "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is 32768 tokens "
-    "and your request has 30000 input tokens (8192 > 32768 - 30000)."
+    f"'max_tokens' or 'max_completion_tokens' is too large: 8192. {LIMIT.format(32768)} and your request has "
+    "30000 input tokens (8192 > 32768 - 30000)."
 )
 VLLM_OLD = (
-    "This model's maximum context length is 4096 tokens. However, you requested 9999 tokens (1807 in the messages, "
-    "8192 in the completion). Please reduce the length of the messages or completion."
+    f"{LIMIT.format(4096)}. However, you requested 9999 tokens (1807 in the messages, 8192 in the "
+    "completion). Please reduce the length of the messages or completion."
 )
 VLLM_NEW = (
-    "This model's maximum context length is 8192 tokens. However, you requested 4096 output tokens and your prompt "
-    "contains at least 4097 input tokens, for a total of at least 8193 tokens."
+    f"{LIMIT.format(8192)}. However, you requested 4096 output tokens and your prompt contains at least 4097 "
+    "input tokens, for a total of at least 8193 tokens."
 )
-FULL = "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens."
+FULL = f"{LIMIT.format(8192)}. However, your request has 9000 input tokens."
 FULL_NEW = (
-    "This model's maximum context length is 8192 tokens. However, you requested 0 output tokens and your prompt "
-    "contains at least 8193 input tokens, for a total of at least 8193 tokens."
+    f"{LIMIT.format(8192)}. However, you requested 0 output tokens and your prompt contains at least 8193 "
+    "input tokens, for a total of at least 8193 tokens."
 )
-OURS = "This model's maximum context length is 1024 tokens. The prompt holds 1236: shorten the messages."
+OURS = f"{LIMIT.format(1024)}. The prompt holds 1236: shorten the messages."
 
 
 @pytest.mark.parametrize(
@@ -118,8 +121,8 @@ def small_server(limit: int):
 
     def answer(body):
         asked.append(body["max_tokens"])
-        room = f"has {1000 - limit} input tokens"
-        message = f"'max_tokens' is too large. This model's maximum context length is 1000 tokens and your request {room}."
+        room = f"your request has {1000 - limit} input tokens"
+        message = f"'max_tokens' is too large. {LIMIT.format(1000)} and {room}."
         return said("ok") if body["max_tokens"] <= limit else (400, {"error": {"message": message}})
 
     return asked, answer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from kit_finmcp import SERVER, Gold, write
-from kit_vita import Server
+from kit_server import Server
 
 from envace.bench.finmcp.adapter import FinMcp
 from envace.bench.harness.build import build

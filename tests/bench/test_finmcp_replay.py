@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kit_finmcp import Gold, write
-from kit_vita import Server
+from kit_server import Server
 
 from envace.bench.finmcp.adapter import FinMcp
 from envace.bench.finmcp.run import append, run

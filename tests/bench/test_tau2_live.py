@@ -1,7 +1,7 @@
 """tau² for real, against servers on loopback that replay its recorded actions, with and without faults.
 
-The package fork runs wherever the package index is reachable. Upstream runs when TAU2_GIT names a git directory (or
-address) that holds its repository.
+The package fork runs wherever the package index is reachable. Upstream runs when TAU2_GIT names a git
+directory (or address) that holds its repository.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ def test_tau2_82_endings_that_upstream_does_not_grade(
 @pytest.mark.parametrize("stop", ["max_steps", "too_many_errors"])
 def test_tau2_82_an_ending_without_sub_rewards_is_read_as_it_stands(tmp_path: Path, stop: str) -> None:
     """tau² grades no part of a dialogue that ran out: no checks, no breakdown, a note and a reward of 0."""
-    bare = {"reward": 0.0, "db_check": None, "env_assertions": None, "nl_assertions": None, "communicate_checks": None,
-            "reward_breakdown": None, "info": {"note": "ended early"}}  # fmt: skip
+    checks = ("db_check", "env_assertions", "nl_assertions", "communicate_checks", "reward_breakdown")
+    bare = dict.fromkeys(checks) | {"reward": 0.0, "info": {"note": "ended early"}}
     judged = {
         "id": "7",
         "evaluation_criteria": {"reward_basis": ["DB", "NL_ASSERTION"], "nl_assertions": ["said so"]},

@@ -175,9 +175,8 @@ def test_every_role_has_its_own_server_name_and_key(env: HarnessEnv, tmp_path: P
     )
     assert json.loads(argument(job, "--agent-llm-args"))["api_base"] == AGENT.base_url
     user = json.loads(argument(job, "--user-llm-args"))
-    assert user == {
-        "api_base": USER.base_url, "timeout": 600.0, "num_retries": 3, "temperature": 0.3, "top_p": 1.0, "max_tokens": 700,
-    }  # fmt: skip
+    sampling = {"temperature": 0.3, "top_p": 1.0, "max_tokens": 700}
+    assert user == {"api_base": USER.base_url, "timeout": 600.0, "num_retries": 3} | sampling
     assert (
         told(job)["judge"]["model"] == "openai/judge"
         and told(job)["judge"]["args"]["api_base"] == JUDGE.base_url

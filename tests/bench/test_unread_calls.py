@@ -1,6 +1,8 @@
-"""A call that the serving layer could not read and left in the text, in three harnesses that take it for words.
+"""A call that the serving layer could not read and left in the text, in three harnesses that take it for
+words.
 
-(BFCL's own stand in test_bfcl_parse.) The strict score is 0 and the cause is named; what upstream counts stays.
+(BFCL's own stand in test_bfcl_parse.) The strict score is 0 and the cause is named; what upstream counts
+stays.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from kit_finmcp import Gold
-from kit_vita import BROKEN, Server
+from kit_server import Server
+from kit_vita import BROKEN
 from test_finmcp_replay import key, played, request_of  # noqa: F401  (key: a fixture)
 from test_vita_parse import parsed
 

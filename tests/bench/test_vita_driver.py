@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 from kit_drivers import driver_of
-from kit_vita import Server, said
+from kit_server import Server, said
 
 driver = driver_of("vita")
 

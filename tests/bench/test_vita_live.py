@@ -1,7 +1,7 @@
 """VitaBench itself, from a local git directory, against three loopback servers.
 
-Its repository is in no package index, so this runs where envaceVITA_SOURCE names a git directory that holds the
-pinned revision; elsewhere the recorded outputs under fixtures/vita stand for it.
+Its repository is in no package index, so this runs where envaceVITA_SOURCE names a git directory that holds
+the pinned revision; elsewhere the recorded outputs under fixtures/vita stand for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from kit_vita import Agent, Judge, Server, User, nothing
+from kit_server import Server
+from kit_vita import Agent, Judge, User, nothing
 
 from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
@@ -51,7 +52,8 @@ def keys(monkeypatch):
 def evaluated(
     env, out: Path, *, agent=None, faults=None, once=False, prose=False, language="chinese", **changes
 ):
-    """Scores by (subset, metric, source), samples, runs and the three servers, checked for keys and addresses."""
+    """Scores by (subset, metric, source), samples, runs and the three servers, checked for keys and
+    addresses."""
     tasks = env.source / FOLDER / "delivery" / ("tasks_en.json" if language == "english" else "tasks.json")
     agent = agent or Agent(tasks, faults, once)
     with Server(agent, "same") as a, Server(User(tasks), "same") as u, Server(Judge(prose), "judge") as j:
@@ -159,7 +161,8 @@ def test_a_server_that_dies_for_one_of_three_withholds_the_headline_and_is_asked
 
 
 def test_an_interrupted_results_file_is_taken_up(env, tmp_path):
-    """A task that failed for the server is run again, those that are there are not. Same address, so same job."""
+    """A task that failed for the server is run again, those that are there are not. Same address, so same
+    job."""
     tasks = env.source / FOLDER / "delivery" / "tasks.json"
     with (
         Server(Agent(tasks, {FIRST: "refused"}), "m") as a,

@@ -1,1 +1,2 @@
-"""BFCL-v4 through its own package: function calling, single turn, multi turn, with memory and with web search."""
+"""BFCL-v4 through its own package: function calling, single turn, multi turn, with memory and with web
+search."""

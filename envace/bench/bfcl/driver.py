@@ -1,11 +1,11 @@
 """Runs one category of BFCL in the harness's own Python: `python -I driver.py <job folder>/job.json`.
 
-Flows in: job.json (what to ask), the served model's address and key in OPENAI_BASE_URL and OPENAI_API_KEY. Flows
-out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line per request,
-driver.json with what became of each phase.
+Flows in: job.json (what to ask), the served model's address and key in OPENAI_BASE_URL and OPENAI_API_KEY.
+Flows out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line
+per request, driver.json with what became of each phase.
 Invariant: BFCL's own command line does the asking and the scoring; what is added is the model's registration
-under a fixed name, and that a run which is taken up again asks anew what the infrastructure failed. Nothing of the
-project is imported; failures.py and answers.py are loaded by their paths.
+under a fixed name, and that a run which is taken up again asks anew what the infrastructure failed. Nothing
+of the project is imported; failures.py and answers.py are loaded by their paths.
 """
 
 import importlib.metadata
@@ -46,8 +46,8 @@ def main(path: Path) -> int:
 def forget_failures(results):
     """Drop the rows without an answer because of the infrastructure: BFCL keeps whatever has a row.
 
-    An answer is kept as it is. A memory scenario whose chain of conversations is not whole goes altogether, with what
-    it had remembered, since each conversation builds on the one before.
+    An answer is kept as it is. A memory scenario whose chain of conversations is not whole goes altogether,
+    with what it had remembered, since each conversation builds on the one before.
     """
 
     def lost(row):
@@ -106,7 +106,8 @@ def generate(job, root):
 
 
 def evaluate(job, root):
-    # Rows that are absent would otherwise stop the scoring of those that are there; completeness is checked by
+    # Rows that are absent would otherwise stop the scoring of those that are there; completeness is checked
+    # by
     # the reader of these files.
     try:
         command("evaluate", job, "--partial-eval")
@@ -214,7 +215,8 @@ def handler(job, requests):
 
 
 def fitting(create, request, refused):
-    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are asked for."""
+    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are asked
+    for."""
     while True:
         try:
             return create(**request)

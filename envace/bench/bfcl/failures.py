@@ -1,7 +1,8 @@
 """Why BFCL has no answer of the model: what it wrote down as "Error during inference", and who caused it.
 
-Invariant: only causes that are surely the agent's are called so; whatever is unknown is the infrastructure's, and
-so stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file too.
+Invariant: only causes that are surely the agent's are called so; whatever is unknown is the infrastructure's,
+and so stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file
+too.
 """
 
 import re
@@ -25,7 +26,8 @@ TRANSPORT = {
 
 
 def failed(row: dict) -> bool:
-    """Whether BFCL wrote an error in place of an answer. A model that writes the same words left no traceback."""
+    """Whether BFCL wrote an error in place of an answer. A model that writes the same words left no
+    traceback."""
     result = row.get("result")
     return "traceback" in row and isinstance(result, str) and result.startswith(PREFIX)
 

@@ -1,9 +1,9 @@
 """BFCL's result and score files -> sample records.
 
-Invariant: BFCL lists only failures, so an entry is right because it was answered, its category was scored, the
-counts agree, and it is not among them. What BFCL counts (`metrics["upstream"]`) stands beside what it should: an
-answer that failed for infrastructure reasons is wrong to BFCL, and right where calling nothing is. BFCL also takes
-unreadable calls and empty messages for declining to call; here they are the agent's failures.
+Invariant: BFCL lists only failures, so an entry is right because it was answered, its category was scored,
+the counts agree, and it is not among them. What BFCL counts (`metrics["upstream"]`) stands beside what it
+should: an answer that failed for infrastructure reasons is wrong to BFCL, and right where calling nothing is.
+BFCL also takes unreadable calls and empty messages for declining to call; here they are the agent's failures.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def _reason(wrong: BfclRow | None) -> tuple[str, str]:
 def fault(result: JSON, category: str, kind: str) -> str:
     """How an agent broke the rules, read from what it said, or "". `kind` is BFCL's error type, or "correct".
 
-    A call that could not be read is a fault also where nothing was to be called, so that it never passes for declining.
+    A call that could not be read is a fault also where nothing was to be called, so that it never passes for
+    declining.
     """
     if kind == "multi_turn:force_terminated":
         return "more than 20 steps in one turn"

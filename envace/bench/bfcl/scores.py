@@ -1,13 +1,14 @@
 """Sample records -> score records of BFCL: each category, each group, the weighted overall.
 
-Invariant: every number is withheld (None) when more samples than allowed lack a score, a group's also while one of
-its categories is absent; BFCL itself counts an absent category as 0. On a full run the numbers equal BFCL's own
-table. `upstream` is what BFCL would print for the rows it saw, infrastructure failures within the allowance counted
-as it counts them, and is never the headline.
+Invariant: every number is withheld (None) when more samples than allowed lack a score, a group's also while
+one of its categories is absent; BFCL itself counts an absent category as 0. On a full run the numbers equal
+BFCL's own table. `upstream` is what BFCL would print for the rows it saw, infrastructure failures within the
+allowance counted as it counts them, and is never the headline.
 
-`overall` is BFCL's: 10 % non-live, 10 % live, 10 % irrelevance, 30 % multi turn, 40 % agentic. `offline_subset`
-is ours: the same weights without the categories that need the open web or a second model, so 10, 10, 10, 30 and
-20 % for the mean of memory_kv and memory_rec_sum, divided by 80 %. live_relevance counts in neither.
+`overall` is BFCL's: 10 % non-live, 10 % live, 10 % irrelevance, 30 % multi turn, 40 % agentic.
+`offline_subset` is ours: the same weights without the categories that need the open web or a second model, so
+10, 10, 10, 30 and 20 % for the mean of memory_kv and memory_rec_sum, divided by 80 %. live_relevance counts
+in neither.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _non_live(v: Means) -> Number:
 
 
 def _live(v: Means) -> Number:
-    """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full run."""
+    """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full
+    run."""
     return sum(COUNTS[c] * v[c] for c in AST_LIVE) / sum(COUNTS[c] for c in AST_LIVE)
 
 
@@ -115,7 +117,8 @@ def score_records(
     bootstrap: int,
     **identity: Unpack[Identity],
 ) -> list[ScoreRecord]:
-    """`strict` and `upstream` of each category, then `derived` (from the strict scores) and `upstream` of the groups.
+    """`strict` and `upstream` of each category, then `derived` (from the strict scores) and `upstream` of the
+    groups.
 
     tasks: category -> its tasks. floors: category -> what doing nothing scores. skipped: category -> why.
     """
@@ -126,9 +129,16 @@ def score_records(
     for category, names in tasks.items():
         own = [s for s in samples if s.task.split("/", 1)[0] == category]
         (record,) = summarise(
-            own, plan(names, trials), benchmark="bfcl", subset=category, metrics=["reward"], bootstrap=bootstrap,
-            floors={"reward": {DO_NOTHING: floors[category]}}, min_complete=min_complete, **identity,
-        )  # fmt: skip
+            own,
+            plan(names, trials),
+            benchmark="bfcl",
+            subset=category,
+            metrics=["reward"],
+            floors={"reward": {DO_NOTHING: floors[category]}},
+            min_complete=min_complete,
+            bootstrap=bootstrap,
+            **identity,
+        )
         counted = upstream_by_task(own)
         printed = cluster_bootstrap(counted, bootstrap, seed) if counted else None
         records += [record, upstream_record(record, printed)]
@@ -150,7 +160,8 @@ def score_records(
 def _over(
     name: str, records: Sequence[ScoreRecord], floors: Mapping[str, float], skipped: Mapping[str, str]
 ) -> ScoreRecord:
-    """What the records of a group share: counts of its categories, its floor, which categories were not run."""
+    """What the records of a group share: counts of its categories, its floor, which categories were not
+    run."""
     needs, of = DERIVED[name]
     parts = [r for r in records if r.subset in needs and r.source == "strict"]
     if not parts:  # at least one category was asked for, though none of these

@@ -1,7 +1,7 @@
 """The FinMCP-Bench adapter: the published protocol, run by our own runner in a process of its own.
 
-Invariant: upstream has no program to pin, so the pin is the data set's revision and the runner is this project's;
-replayed tool replies are labelled "replay, not official" in every score.
+Invariant: upstream has no program to pin, so the pin is the data set's revision and the runner is this
+project's; replayed tool replies are labelled "replay, not official" in every score.
 """
 
 from __future__ import annotations

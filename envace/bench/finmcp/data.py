@@ -1,8 +1,9 @@
 """Where FinMCP-Bench's rows are: the hub's pinned revision, or files of one's own.
 
-Flows in: options. Flows out: paths of verified files. `python -m envace.bench.finmcp.data` fetches them beforehand.
-Invariant: the hub's files are those of one commit with the checksums named here; they are kept below the state
-folder and never copied into the project (their licence, CC-BY-NC-SA-4.0, does not allow it).
+Flows in: options. Flows out: paths of verified files. `python -m envace.bench.finmcp.data` fetches them
+beforehand.
+Invariant: the hub's files are those of one commit with the checksums named here; they are kept below the
+state folder and never copied into the project (their licence, CC-BY-NC-SA-4.0, does not allow it).
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class FinMcpOptions:
         check_one_of("finmcp", "mcp_transport", made.mcp_transport, ("sse", "http"))
         if made.live and not made.mcp_url:
             raise UserError(
-                "finmcp: mode live needs mcp_url, the address of a tool server; name one, or set mode: replay (not "
-                "official)"
+                "finmcp: mode live needs mcp_url, the address of a tool server; name one, "
+                "or set mode: replay (not official)"
             )
         return made
 
@@ -91,13 +92,14 @@ def lacking(env: HarnessEnv) -> list[str]:
     if SourceRecord.read(place(parse({"data": source}))).complete:
         return []
     return [
-        f"the rows ({HUB}, {REVISION[:8]}) are not here yet: `python -m envace.bench.finmcp.data` fetches them from "
-        "the hub (once, or at the first run), or name files of your own by bench.options.finmcp.uri"
+        f"the rows ({HUB}, {REVISION[:8]}) are not here yet: `python -m envace.bench.finmcp.data` fetches "
+        "them from the hub (once, or at the first run), or name files of your own by bench.options.finmcp.uri"
     ]
 
 
 def files(options: FinMcpOptions) -> list[Path]:
-    """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError, UserError."""
+    """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError,
+    UserError."""
     if not options.is_local:
         return list(_fetched(options.uri, options.revision, options.patterns, tuple(options.sha256.items())))
     path = Path(options.uri)

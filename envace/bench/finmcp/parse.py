@@ -1,8 +1,9 @@
 """FinMCP-Bench's played conversations -> sample records.
 
-Invariant: names are compared with the gold conversation here, not in the runner; a conversation without any call is
-scored like any other; one that broke off for the agent's fault misses all its gold calls, for another's has no score.
-A call left in the text unread is the agent's fault; upstream takes the text for an answer, and `upstream_*` count so.
+Invariant: names are compared with the gold conversation here, not in the runner; a conversation without any
+call is scored like any other; one that broke off for the agent's fault misses all its gold calls, for
+another's has no score. A call left in the text unread is the agent's fault; upstream takes the text for an
+answer, and `upstream_*` count so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Plays one conversation: gold history up to each user turn, the model on its own within the turn.
 
 Flows in: a row, a chat endpoint, tools. Flows out: the names called, the messages, and how it ended.
-Invariant: a broken rule of the agent, a failed endpoint and a failed tool server are three different ends, none of
-them an exception that leaves here.
+Invariant: a broken rule of the agent, a failed endpoint and a failed tool server are three different ends,
+none of them an exception that leaves here.
 """
 
 from __future__ import annotations
@@ -118,9 +118,11 @@ async def _turn(
 
 
 def _said(reply: ChatReply, n: int) -> ChatMessage:
-    """The model's message as it stands in its own history: text, calls, and thoughts in the field they came in.
+    """The model's message as it stands in its own history: text, calls, and thoughts in the field they came
+    in.
 
-    Whether a thought is shown again is the chat template's business, as in training. A call without an id is given one.
+    Whether a thought is shown again is the chat template's business, as in training. A call without an id is
+    given one.
     """
     made: ChatMessage = {"role": "assistant", "content": reply.text}
     made |= {name: reply.message[name] for name in THOUGHTS if reply.message.get(name)}

@@ -1,9 +1,9 @@
 """Rows of FinMCP-Bench: a conversation with its gold calls, cut into the turns a model plays.
 
-Flows in: JSON files (a list of rows, or one row per line). Flows out: `FinMcpRow`s; tool schemas mined from gold calls
-where no tool server states them.
-Invariant: a row that does not fit is a named error, never skipped; two files may hold one row twice only if it is
-the same row. Standard library only: the runner imports this in the harness's interpreter.
+Flows in: JSON files (a list of rows, or one row per line). Flows out: `FinMcpRow`s; tool schemas mined from
+gold calls where no tool server states them.
+Invariant: a row that does not fit is a named error, never skipped; two files may hold one row twice only if
+it is the same row. Standard library only: the runner imports this in the harness's interpreter.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def mined_tools(rows: Sequence[FinMcpRow]) -> list[ToolSchema]:
-    """Tool schemas as far as gold calls show them: names and types of arguments, no descriptions, none required."""
+    """Tool schemas as far as gold calls show them: names and types of arguments, no descriptions, none
+    required."""
     seen: dict[str, dict[str, str]] = {}
     for call in (call for row in rows for call in row.recorded):
         properties = seen.setdefault(call.name, {})

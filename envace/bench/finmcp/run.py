@@ -1,9 +1,9 @@
 """Runs the conversations of a job: `python -m envace.bench.finmcp.run job.json`.
 
-Flows in: a job file (rows, tasks, endpoint, tools; keys by the names of variables). Flows out: `samples.jsonl`, one
-line per finished conversation, and progress on standard output.
-Invariant: a line is written whole or not at all; run again, it plays only what has no line yet or failed for reasons
-that are not the agent's.
+Flows in: a job file (rows, tasks, endpoint, tools; keys by the names of variables). Flows out:
+`samples.jsonl`, one line per finished conversation, and progress on standard output.
+Invariant: a line is written whole or not at all; run again, it plays only what has no line yet or failed for
+reasons that are not the agent's.
 """
 
 from __future__ import annotations

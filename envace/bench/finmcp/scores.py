@@ -1,11 +1,11 @@
 """FinMCP-Bench's scores: which tools were called, as multisets over a whole conversation.
 
-TP, TR and TF1 (micro), the macro variants and EMR in both readings, for each subset, for all of them, and by level and
-scenery; strict and upstream side by side.
-Invariant: every score is a function of sums over samples, so that micro scores are resampled by whole tasks and
-recomputed, never averaged. `strict` misses all gold calls of a conversation in which the agent failed; `upstream` is
-computed over the conversations that ended without an error, as the published scorer does; both are withheld below
-completeness. What spans subsets is withheld while one of them was not run.
+TP, TR and TF1 (micro), the macro variants and EMR in both readings, for each subset, for all of them, and by
+level and scenery; strict and upstream side by side.
+Invariant: every score is a function of sums over samples, so that micro scores are resampled by whole tasks
+and recomputed, never averaged. `strict` misses all gold calls of a conversation in which the agent failed;
+`upstream` is computed over the conversations that ended without an error, as the published scorer does; both
+are withheld below completeness. What spans subsets is withheld while one of them was not run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Groups = Sequence[Sequence[str]]
 def counts(gold: Groups, predicted: Groups) -> dict[str, float]:
     """What one conversation adds to each sum.
 
-    `emr` is what the published code compares: the flat lists of names are equal. `emr_described` is what the paper
-    says: calls that the gold conversation makes in parallel may come in any order.
+    `emr` is what the published code compares: the flat lists of names are equal. `emr_described` is what the
+    paper says: calls that the gold conversation makes in parallel may come in any order.
     """
 
     def ratio(part: int, whole: int) -> float:
@@ -64,7 +64,8 @@ def scored(sums: np.ndarray) -> np.ndarray:
 
 
 def estimate(by_task: Mapping[str, Sequence[Mapping[str, float]]], n: int, seed: int) -> dict[str, Interval]:
-    """Every score with its 95 % interval from `n` resamples of whole tasks, recomputed from the resampled sums."""
+    """Every score with its 95 % interval from `n` resamples of whole tasks, recomputed from the resampled
+    sums."""
     sums = np.array([[sum(s[c] for s in by_task[t]) for c in COUNTS] for t in sorted(by_task)])
     scores = scored(sums.sum(axis=0))
     if len(sums) < 2 or n < 1:
@@ -100,20 +101,18 @@ def records(
             idle = sum(not rows[s.task].gold for s in own) / len(own)
             for source in ("strict", "upstream"):
                 values = {} if withheld else _values(own, source, bootstrap, identity.get("seed", 0))
+                shared = {**identity, "source": source, "skipped": lacking, **counted(own)}
                 for metric in SCORES:
                     score, low, high = values.get(metric, WITHHELD)
                     floor = {DO_NOTHING: idle if metric.startswith("emr") else 0.0}
-                    shared = {**identity, "source": source, "skipped": lacking, **counted(own)}
-                    made.append(
-                        ScoreRecord(benchmark="finmcp", subset=name, metric=metric, score=score, low=low, high=high,
-                                    floors=floor, **shared)
-                    )  # fmt: skip
+                    own_part = {"metric": metric, "score": score, "low": low, "high": high, "floors": floor}
+                    made.append(ScoreRecord(benchmark="finmcp", subset=name, **own_part, **shared))
     return made
 
 
 def _values(own: Sequence[SampleRecord], source: str, bootstrap: int, seed: int) -> dict[str, Interval]:
-    """Metric -> score. Upstream counts the published scorer's own numbers where it takes for an answer what strict
-    calls a broken call."""
+    """Metric -> score. Upstream counts the published scorer's own numbers where it takes for an answer what
+    strict calls a broken call."""
     by_task: dict[str, list[dict[str, float]]] = {}
     for s in own:
         upstream = source == "upstream"

@@ -1,8 +1,9 @@
 """Who answers a tool call: a tool server (live), or the recorded conversation (replay).
 
 Flows in: a call. Flows out: the text a model is shown.
-Invariant: what a server sends is untrusted text: it becomes the content of a tool message, cut to a length, and
-nothing else. A tool that fails is an observation; a server that cannot be reached is a failure of the run.
+Invariant: what a server sends is untrusted text: it becomes the content of a tool message, cut to a length,
+and nothing else. A tool that fails is an observation; a server that cannot be reached is a failure of the
+run.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""tau²-Bench through its own program: simulated customers, tool calls against a database, graded by its end state."""
+"""tau²-Bench through its own program: simulated customers, tool calls against a database, graded by its end
+state."""

@@ -1,7 +1,8 @@
-"""Runs tau²'s own command line. Executed by the harness's interpreter (`python -P driver.py job.json`), never imported by us.
+"""Runs tau²'s own command line. Executed by the harness's interpreter (`python -P driver.py job.json`), never
+imported by us.
 
-Flows in: a job file (arguments of `tau2 run`, one list per run; endpoints; where results go). Flows out: what tau²
-writes, and errors.jsonl for the fork, which keeps no cause of a failed dialogue.
+Flows in: a job file (arguments of `tau2 run`, one list per run; endpoints; where results go). Flows out: what
+tau² writes, and errors.jsonl for the fork, which keeps no cause of a failed dialogue.
 Invariant: tau²'s agent, user simulator, environment and graders are untouched. What is set from outside: the
 judge's model and address (constants in tau²), the key of each request (so that none stands in the arguments
 that tau² copies into its results), and an answer to its question whether to resume.
@@ -36,7 +37,8 @@ def main(file):
 
 
 def keep_earlier(results, fork):
-    """Resuming draws a failed dialogue again; what it left first stays on file, an agent's failure counts from there."""
+    """Resuming draws a failed dialogue again; what it left first stays on file, an agent's failure counts
+    from there."""
     if not results.exists():
         return
     number = len(list(results.parent.glob("before-*.json"))) + 1

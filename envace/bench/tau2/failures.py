@@ -1,9 +1,9 @@
 """How a dialogue of tau² ended -> who caused it.
 
-Flows in: tau²'s termination word and, where a dialogue died of an exception, its type, text and traceback. Flows
-out: a status and a named cause.
-Invariant: only what is known to be the agent's is an agent failure: a call that is no JSON, an empty message, a
-conversation longer than its context. Every other exception, and every word this file does not know, is a
+Flows in: tau²'s termination word and, where a dialogue died of an exception, its type, text and traceback.
+Flows out: a status and a named cause.
+Invariant: only what is known to be the agent's is an agent failure: a call that is no JSON, an empty message,
+a conversation longer than its context. Every other exception, and every word this file does not know, is a
 failure of the infrastructure and stops the headline. A grader that raises because what it looks for is not in
 the database the agent left behind says that the agent did not put it there.
 """

@@ -1,4 +1,5 @@
-"""A request -> processes of tau²: one per subset with all its trials, and one that plays the agent that does nothing.
+"""A request -> processes of tau²: one per subset with all its trials, and one that plays the agent that does
+nothing.
 
 Invariant: one process holds all trials of a subset, so that the seeds of the trials are those tau² derives
 itself. Addresses stand as text in the job file and in `reaches`; keys are named by variable only.
@@ -20,7 +21,8 @@ DRIVER = Path(__file__).with_name("driver.py")
 RESULTS = "raw/results.json"  # below a job's folder
 FLOOR = "floor"
 NOBODY = "openai/nobody"
-# The user leaves before the agent has said a word; a judge that grades nothing is no score, which the floor counts 0.
+# The user leaves before the agent has said a word; a judge that grades nothing is no score, which the floor
+# counts 0.
 MUTE: dict[str, JSON] = {"mock_response": "###STOP###", "temperature": 0.0}
 NO_VERDICT: dict[str, JSON] = {"mock_response": '{"results": []}', "temperature": 0.0}
 Asked = tuple[str, dict[str, JSON]]  # model as litellm is given it (the server sees no first part), settings
@@ -31,7 +33,8 @@ def play_job(
 ) -> Job:
     """All trials of a subset in one process. Each role is asked with the settings of its own endpoint.
 
-    A judge is asked only where a task is graded by one. Raises UserError for a role that is needed and absent.
+    A judge is asked only where a task is graded by one. Raises UserError for a role that is needed and
+    absent.
     """
     roles = {"agent": request.roles.agent, "user": endpoint_of("tau2", request, "user")}
     if judged := sum(t.judged for t in tasks):
@@ -49,7 +52,8 @@ def play_job(
 def floor_job(
     env: HarnessEnv, request: EvalRequest, o: Tau2Options, tasks: Mapping[str, Sequence[Tau2Task]]
 ) -> Job:
-    """The agent that does nothing, in the harness's own environment and under its own graders; no model is asked."""
+    """The agent that does nothing, in the harness's own environment and under its own graders; no model is
+    asked."""
     asked = {"agent": (NOBODY, MUTE), "user": (NOBODY, MUTE)}
     runs = [
         _argv(o, subset, [t.id for t in owed], request, floor_folder(request, subset), asked, 1)
@@ -113,7 +117,8 @@ def _job(
     judge: Asked,
     planned: Sequence[tuple[str, int]],
 ) -> Job:
-    """Raises UserError when one model at one address would need two keys: requests could not be told apart."""
+    """Raises UserError when one model at one address would need two keys: requests could not be told
+    apart."""
     routes, keys = [], dict[tuple[str, str], str]()
     for role, e in roles.items():
         refuse_query("tau2", e)

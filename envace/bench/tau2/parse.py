@@ -2,9 +2,10 @@
 
 Flows in: a job's folder: results.json of upstream, or the fork's flat file of the same shape with its
 errors.jsonl. Flows out: `SampleRecord`s with what tau² itself counted beside the strict reading.
-Invariant: a dialogue that tau² leaves out of its average (`infrastructure_error`) has a record here. One in which the
-agent wrote a call that could not be read is the agent's failure, also where doing nothing would have been right. Where
-a run was resumed, the agent's first outcome counts and a failure of the infrastructure gives way to what came later.
+Invariant: a dialogue that tau² leaves out of its average (`infrastructure_error`) has a record here. One in
+which the agent wrote a call that could not be read is the agent's failure, also where doing nothing would
+have been right. Where a run was resumed, the agent's first outcome counts and a failure of the infrastructure
+gives way to what came later.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Verdict = tuple[SampleStatus, str]
 
 
 def parse_folder(folder: Path, subset: str, planned: Sequence[tuple[str, int]] = ()) -> list[SampleRecord]:
-    """Every dialogue of one job. An unreadable file is a named failure of all it owed, an absent one says nothing."""
+    """Every dialogue of one job. An unreadable file is a named failure of all it owed, an absent one says
+    nothing."""
     before = sorted(folder.glob("before-*.json"), key=lambda f: int(f.stem.split("-")[1]))
     errors: ErrorQueues = defaultdict(deque)
     for row in read_rows(folder / "errors.jsonl"):

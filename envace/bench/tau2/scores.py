@@ -1,8 +1,9 @@
-"""Sample records of tau² -> scores: the reward and pass^k of each domain, and the averages over the three of the paper.
+"""Sample records of tau² -> scores: the reward and pass^k of each domain, and the averages over the three of
+the paper.
 
-Invariant: `strict` counts an agent's failure 0, `upstream` is what tau² itself would print, which leaves out dialogues
-that ended in an exception. When more samples than allowed have no score, every number is withheld, upstream's too. An
-average over domains exists only when all of its domains do.
+Invariant: `strict` counts an agent's failure 0, `upstream` is what tau² itself would print, which leaves out
+dialogues that ended in an exception. When more samples than allowed have no score, every number is withheld,
+upstream's too. An average over domains exists only when all of its domains do.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def _per_metric(values: Values, trials: int) -> dict[str, Values]:
 
 
 def _interval(values: Values, source: str, bootstrap: int, seed: int) -> Interval:
-    """strict: over tasks of the mean over trials. upstream: over dialogues, as tau² does; unequal trials have no
-    interval."""
+    """strict: over tasks of the mean over trials. upstream: over dialogues, as tau² does; unequal trials have
+    no interval."""
     if source == "strict" or len({len(v) for v in values.values()}) == 1:
         return cluster_bootstrap(values, bootstrap, seed)
     every = [v for trials in values.values() for v in trials]

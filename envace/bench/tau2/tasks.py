@@ -1,8 +1,9 @@
-"""Which tau² is run, and the tasks in it: upstream at a pinned revision, or the package fork that holds v0.2's tasks.
+"""Which tau² is run, and the tasks in it: upstream at a pinned revision, or the package fork that holds
+v0.2's tasks.
 
-Invariant: two revisions, and upstream and fork, are two harnesses: their scores carry different identities, and the
-fork is never called upstream. A subset that is asked for and not available is named with its reason, never dropped
-in silence.
+Invariant: two revisions, and upstream and fork, are two harnesses: their scores carry different identities,
+and the fork is never called upstream. A subset that is asked for and not available is named with its reason,
+never dropped in silence.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from envace.errors import DataError, UserError
 from envace.types import JSON
 
 ADDRESS = "https://github.com/sierra-research/tau2-bench"
-REVISIONS = {  # v1.0.0 is not among them: it imports its voice parts always, which need a sound library of the system
+# v1.0.0 is not among them: it imports its voice parts always, which need a sound library of the system
+REVISIONS = {
     "v1.0.1": "fc0055dc4e0a316c3f83133267fbd6faaa770992",
-    "2026-08-18": "a2c024725189473d2d7cea3a5cfdbcc67478e41f",  # main of that day: another runner, the same tasks
+    "2026-08-18": "a2c024725189473d2d7cea3a5cfdbcc67478e41f",  # main of that day: another runner, same tasks
 }
 FORK = "26.3"
 FORK_LABEL = "nvidia fork, v0.2 tasks"
@@ -130,8 +132,8 @@ def spec(options: Tau2Options) -> HarnessSpec:
     commit = REVISIONS.get(options.revision, options.revision)
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise UserError(
-            f"tau2 has no pinned revision {options.revision!r}; use {' or '.join(REVISIONS)}, or a commit id of 40 hex "
-            "digits"
+            f"tau2 has no pinned revision {options.revision!r}; use {' or '.join(REVISIONS)}, or a commit id "
+            "of 40 hex digits"
         )
     pinned = commit in REVISIONS.values()
     files = WORLDS | TASKS_V1 if pinned else {}  # another revision is vouched for by its commit id alone
@@ -158,7 +160,8 @@ def spec(options: Tau2Options) -> HarnessSpec:
 
 
 def unavailable(options: Tau2Options, subset: str) -> str:
-    """Why a known subset cannot be run with this source and split; "" when it can. UserError for an unknown one."""
+    """Why a known subset cannot be run with this source and split; "" when it can. UserError for an unknown
+    one."""
     if subset not in SUBSETS:
         raise UserError(f"tau2 has no subset {subset!r}; known are {', '.join(SUBSETS)}")
     if subset == UNSPLIT and options.is_fork:

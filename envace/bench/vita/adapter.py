@@ -1,7 +1,7 @@
 """The VitaBench adapter: what is run, and what its files mean.
 
-Invariant: one job per (domain, trial). Its folder is its own, its results file has an absolute path, and the keys of
-the three roles reach the process by variables only.
+Invariant: one job per (domain, trial). Its folder is its own, its results file has an absolute path, and the
+keys of the three roles reach the process by variables only.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Vita:
 
 
 def _floor(env: HarnessEnv, subset: str, options: VitaOptions, samples: Sequence[SampleRecord]) -> float:
-    """Share of the tasks that a judge who credits only what was done would give an agent that does nothing."""
+    """Share of the tasks that a judge who credits only what was done would give an agent that does
+    nothing."""
     used = {s.task.partition("/")[2] for s in samples if s.task.startswith(subset + "/")}
     tasks = [t for t in read_tasks(env, subset, options.language) if str(t["id"]) in used]
     return sum(map(without_work, tasks)) / max(len(tasks), 1)

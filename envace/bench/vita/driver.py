@@ -1,11 +1,12 @@
 """Runs VitaBench's own command line with what it sends and what it drops under control.
 
-Flows in: a job file (the harness's arguments; a role's address, model and the name of the variable with its key).
+Flows in: a job file (the harness's arguments; a role's address, model and the name of the variable with its
+key).
 Flows out: the harness's results file, and `attempts.jsonl`: one line for each attempt at a task.
 Invariant: this file is executed by the harness's interpreter and imports only the standard library, the
-harness and, by its path, answers.py; no scoring is touched. A key exists in the header of a request alone: upstream
-would put headers and address into the body and into its results, so the harness is told a role's name where it
-expects an address.
+harness and, by its path, answers.py; no scoring is touched. A key exists in the header of a request alone:
+upstream would put headers and address into the body and into its results, so the harness is told a role's
+name where it expects an address.
 """
 
 import hashlib
@@ -94,7 +95,8 @@ class State:
             self.local.empty += 1
 
     def seed(self, seed, role):
-        """Another number for each request, the same in each run: upstream asks again after an empty message."""
+        """Another number for each request, the same in each run: upstream asks again after an empty
+        message."""
         here = self.local
         here.sent += 1
         text = f"{seed}/{here.task}/{self.tries.get(here.task, 0)}/{role}/{here.sent}"

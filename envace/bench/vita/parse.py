@@ -1,9 +1,9 @@
 """VitaBench's files -> sample records.
 
-Flows in: `results.json` (what upstream counts) and `attempts.jsonl` (why it dropped what it dropped). Flows out: one
-record for every task that left a trace; a task without one is MISSING later.
-Invariant: an agent's own failure scores 0 in the strict sense even where the harness gave it another go or left the
-task out; a failure of a server, the user simulator or the judge is never a score.
+Flows in: `results.json` (what upstream counts) and `attempts.jsonl` (why it dropped what it dropped). Flows
+out: one record for every task that left a trace; a task without one is MISSING later.
+Invariant: an agent's own failure scores 0 in the strict sense even where the harness gave it another go or
+left the task out; a failure of a server, the user simulator or the judge is never a score.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def samples_of(run: RawRun, request: EvalRequest) -> Iterator[SampleRecord]:
 
 
 def _simulations(path: Path, trials: Sequence[int]) -> dict[tuple[str, int], Simulation]:
-    """(task, trial) -> its simulation. A file that cannot be read holds none: the harness was killed while writing."""
+    """(task, trial) -> its simulation. A file that cannot be read holds none: the harness was killed while
+    writing."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -129,7 +130,8 @@ def _scored(info: dict[str, JSON], stop: str, metrics: dict[str, float], tried: 
 
 
 def _metrics(simulation: Simulation, info: dict[str, JSON]) -> dict[str, float]:
-    """`judge_unreadable`: answers that changed nothing as they name no rubric; upstream keeps the old states then."""
+    """`judge_unreadable`: answers that changed nothing as they name no rubric; upstream keeps the old states
+    then."""
     rubrics, windows = info.get("nl_rubrics") or [], info.get("window_evaluations") or []
     said = [m for m in simulation["messages"] if m["role"] == "assistant"][1:]  # the first greeting is fixed
     judged = [str(w.get("assistant_message_content") or "") for w in windows]

@@ -1,7 +1,9 @@
-"""VitaBench's sample records -> score records: strict and upstream scores per subset, pass^k and pass@k, two averages.
+"""VitaBench's sample records -> score records: strict and upstream scores per subset, pass^k and pass@k, two
+averages.
 
-Invariant: `strict` counts an agent's failure 0; `upstream` is the mean over what upstream kept, beside it; both are
-withheld below completeness, and the averages, with the reasons, unless every domain is there and complete.
+Invariant: `strict` counts an agent's failure 0; `upstream` is the mean over what upstream kept, beside it;
+both are withheld below completeness, and the averages, with the reasons, unless every domain is there and
+complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which VitaBench this is: the pinned revision, its task files, and the tasks in them.
 
-Invariant: a task file is used only when its git blob id is the one the pinned revision lists, so that a copy of the
-repository without its large files says which domain cannot run instead of running another.
+Invariant: a task file is used only when its git blob id is the one the pinned revision lists, so that a copy
+of the repository without its large files says which domain cannot run instead of running another.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class VitaOptions:
 
 
 def read_tasks(env: HarnessEnv, subset: str, language: str) -> list[dict[str, JSON]]:
-    """Tasks of a verified file. Raises UserError for an unknown or absent subset, DataError for other content."""
+    """Tasks of a verified file. Raises UserError for an unknown or absent subset, DataError for other
+    content."""
     path = task_file(env, subset, language)
     tasks = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(tasks, list) or not all(isinstance(t, dict) and "id" in t for t in tasks):
@@ -85,8 +86,9 @@ def task_file(env: HarnessEnv, subset: str, language: str) -> Path:
     path = env.source / FOLDER / name
     if not path.is_file():
         raise UserError(
-            f"vita: domain {subset} cannot run in {language}, because {FOLDER}/{name} is not in this copy of the "
-            f"repository (copies without large files lack it); take {ADDRESS} as uri, or leave the domain out"
+            f"vita: domain {subset} cannot run in {language}, because {FOLDER}/{name} is not in this copy "
+            f"of the repository (copies without large files lack it); take {ADDRESS} as uri, "
+            "or leave the domain out"
         )
     if _blob(path) != BLOBS[name]:
         raise DataError(f"vita: {FOLDER}/{name} is not the file of revision {REVISION[:8]}; fetch it anew")
@@ -110,8 +112,9 @@ def lacking(env: HarnessEnv) -> list[str]:
     if not absent:
         return []
     return [
-        f"cannot run {', '.join(absent)}: the git source lacks their task files (copies without large files do); build "
-        f'it from {ADDRESS}, or from a whole clone: make harnesses ARGS="vita --uri vita=/path/to/clone"'
+        f"cannot run {', '.join(absent)}: the git source lacks their task files (copies without large files do); "
+        f"build it from {ADDRESS}, or from a whole clone: "
+        'make harnesses ARGS="vita --uri vita=/path/to/clone"'
     ]
 
 
