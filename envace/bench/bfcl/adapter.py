@@ -18,15 +18,7 @@ from envace.bench.bfcl import categories, questions
 from envace.bench.bfcl.parse import sample_records
 from envace.bench.bfcl.pins import NEWEST, VERSIONS
 from envace.bench.bfcl.scores import score_records
-from envace.bench.harness.planning import (
-    check_one_of,
-    check_room,
-    choose,
-    driver_job,
-    read_options,
-    refuse_query,
-    thinking_body,
-)
+from envace.bench.harness import planning
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
@@ -63,8 +55,8 @@ class BfclOptions:
     @classmethod
     def of(cls, options: dict[str, JSON]) -> BfclOptions:
         """Raises UserError for an unknown option or version."""
-        made = read_options("bfcl", cls, options)
-        check_one_of("bfcl", "version", made.version, VERSIONS)
+        made = planning.read_options("bfcl", cls, options)
+        planning.check_one_of("bfcl", "version", made.version, VERSIONS)
         return made
 
 
@@ -90,8 +82,8 @@ class Bfcl:
 
     def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
         agent, options = request.roles.agent, BfclOptions.of(request.options)
-        refuse_query("bfcl", agent)
-        check_room("bfcl", agent)
+        planning.refuse_query("bfcl", agent)
+        planning.check_room("bfcl", agent)
         chosen, _ = _chosen(env, request, options)
         return [
             _job(env, request, options, category, ids, trial)
@@ -137,7 +129,7 @@ def _chosen(
     """What a request runs: category -> ids, and category -> why not."""
     names, skipped = categories.select(request.subsets, lambda c: reason_against(env, options, c))
     known = {c: questions.question_ids(env.source, c) for c in names}
-    return {c: choose(ids, request.limit, request.seed) for c, ids in known.items()}, skipped
+    return {c: planning.choose(ids, request.limit, request.seed) for c, ids in known.items()}, skipped
 
 
 def reason_against(env: HarnessEnv, options: BfclOptions, category: str) -> str:
@@ -175,13 +167,15 @@ def _job(
             "max_tokens": sampling.max_tokens,
             "top_p": sampling.top_p,
             "seed": _seed(request, trial),
-            "extra_body": top_k | thinking_body(request) | agent.extra_body,  # those of the endpoint win
+            "extra_body": top_k
+            | planning.thinking_body(request)
+            | agent.extra_body,  # those of the endpoint win
         },
     }
     environ = {"OPENAI_BASE_URL": agent.base_url, "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
     environ |= {} if agent.key_env else {"OPENAI_API_KEY": NO_KEY}
     environ |= {"HF_HOME": options.vector_model} if category == "memory_vector" else {}
-    return driver_job(
+    return planning.driver_job(
         env,
         request,
         f"{category}-{trial}",

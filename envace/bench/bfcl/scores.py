@@ -16,34 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
-from envace.bench.bfcl.categories import (
-    AGENTIC,
-    ALL,
-    COUNTS,
-    GROUPS,
-    IRRELEVANCE,
-    LIVE,
-    MEMORY,
-    MULTI_TURN,
-    NON_LIVE,
-    WEB_SEARCH,
-)
+from envace.bench import summary
+from envace.bench.bfcl import categories as bfcl
 from envace.bench.stats import Interval, Means, Number, Values, cluster_bootstrap, stratified, task_means
-from envace.bench.summary import (
-    DO_NOTHING,
-    WITHHELD,
-    Identity,
-    plan,
-    summarise,
-    summed,
-    upstream_by_task,
-    upstream_record,
-    values_by_task,
-)
 from envace.types import SampleRecord, ScoreRecord, replace
 
-AST_LIVE = LIVE[:4]
-COUNTED = tuple(c for c in ALL if c != "live_relevance")
+AST_LIVE = bfcl.LIVE[:4]
+COUNTED = tuple(c for c in bfcl.ALL if c != "live_relevance")
 ALWAYS = (
     "offline_subset",
     "overall",
@@ -69,15 +48,16 @@ def _non_live(v: Means) -> Number:
 def _live(v: Means) -> Number:
     """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full
     run."""
-    return sum(COUNTS[c] * v[c] for c in AST_LIVE) / sum(COUNTS[c] for c in AST_LIVE)
+    return sum(bfcl.COUNTS[c] * v[c] for c in AST_LIVE) / sum(bfcl.COUNTS[c] for c in AST_LIVE)
 
 
 def _agentic(v: Means) -> Number:
-    return (_mean(v, WEB_SEARCH) + _mean(v, MEMORY)) / 2
+    return (_mean(v, bfcl.WEB_SEARCH) + _mean(v, bfcl.MEMORY)) / 2
 
 
 def _without_agentic(v: Means) -> Number:
-    return 0.1 * _non_live(v) + 0.1 * _live(v) + 0.1 * _mean(v, IRRELEVANCE) + 0.3 * _mean(v, MULTI_TURN)
+    irrelevance, turns = _mean(v, bfcl.IRRELEVANCE), _mean(v, bfcl.MULTI_TURN)
+    return 0.1 * _non_live(v) + 0.1 * _live(v) + 0.1 * irrelevance + 0.3 * turns
 
 
 def _offline(v: Means) -> Number:
@@ -85,14 +65,14 @@ def _offline(v: Means) -> Number:
 
 
 DERIVED = {
-    "non_live": DerivedScore(NON_LIVE[:6], _non_live),
+    "non_live": DerivedScore(bfcl.NON_LIVE[:6], _non_live),
     "live": DerivedScore(AST_LIVE, _live),
-    "irrelevance_mean": DerivedScore(IRRELEVANCE, lambda v: _mean(v, IRRELEVANCE)),
-    "multi_turn": DerivedScore(MULTI_TURN, lambda v: _mean(v, MULTI_TURN)),
-    "web_search": DerivedScore(WEB_SEARCH, lambda v: _mean(v, WEB_SEARCH)),
-    "memory": DerivedScore(MEMORY, lambda v: _mean(v, MEMORY)),
-    "agentic": DerivedScore(AGENTIC, _agentic),
-    "offline_subset": DerivedScore(tuple(c for c in COUNTED if c in GROUPS["offline"]), _offline),
+    "irrelevance_mean": DerivedScore(bfcl.IRRELEVANCE, lambda v: _mean(v, bfcl.IRRELEVANCE)),
+    "multi_turn": DerivedScore(bfcl.MULTI_TURN, lambda v: _mean(v, bfcl.MULTI_TURN)),
+    "web_search": DerivedScore(bfcl.WEB_SEARCH, lambda v: _mean(v, bfcl.WEB_SEARCH)),
+    "memory": DerivedScore(bfcl.MEMORY, lambda v: _mean(v, bfcl.MEMORY)),
+    "agentic": DerivedScore(bfcl.AGENTIC, _agentic),
+    "offline_subset": DerivedScore(tuple(c for c in COUNTED if c in bfcl.GROUPS["offline"]), _offline),
     "overall": DerivedScore(COUNTED, lambda v: _without_agentic(v) + 0.4 * _agentic(v)),
 }
 
@@ -115,7 +95,7 @@ def score_records(
     skipped: Mapping[str, str],
     min_complete: float,
     bootstrap: int,
-    **identity: Unpack[Identity],
+    **identity: Unpack[summary.Identity],
 ) -> list[ScoreRecord]:
     """`strict` and `upstream` of each category, then `derived` (from the strict scores) and `upstream` of the
     groups.
@@ -128,28 +108,28 @@ def score_records(
     seed = identity.get("seed", 0)
     for category, names in tasks.items():
         own = [s for s in samples if s.task.split("/", 1)[0] == category]
-        (record,) = summarise(
+        (record,) = summary.summarise(
             own,
-            plan(names, trials),
+            summary.plan(names, trials),
             benchmark="bfcl",
             subset=category,
             metrics=["reward"],
-            floors={"reward": {DO_NOTHING: floors[category]}},
+            floors={"reward": {summary.DO_NOTHING: floors[category]}},
             min_complete=min_complete,
             bootstrap=bootstrap,
             **identity,
         )
-        counted = upstream_by_task(own)
+        counted = summary.upstream_by_task(own)
         printed = cluster_bootstrap(counted, bootstrap, seed) if counted else None
-        records += [record, upstream_record(record, printed)]
+        records += [record, summary.upstream_record(record, printed)]
         if record.score is not None:
-            strict[category], upstream[category] = values_by_task(own, "reward"), counted
+            strict[category], upstream[category] = summary.values_by_task(own, "reward"), counted
     for name, derived in DERIVED.items():
         if name in ALWAYS or any(c in tasks for c in derived.needs):
             base = _over(name, records, floors, skipped)
             withheld = tuple(f"{c}: withheld" for c in derived.needs if c in tasks and c not in strict)
             for source, values, why in (("derived", strict, withheld), ("upstream", upstream, ())):
-                score, low, high = estimate(name, values, bootstrap, seed) or WITHHELD
+                score, low, high = estimate(name, values, bootstrap, seed) or summary.WITHHELD
                 own_skipped = (*base.skipped, *why)
                 records.append(
                     replace(base, source=source, score=score, low=low, high=high, skipped=own_skipped)
@@ -169,5 +149,5 @@ def _over(
         parts = [replace(records[0], subset="", **nobody)]
     asked = {r.subset for r in parts}
     lacking = tuple(f"{c}: {skipped.get(c, 'not asked for')}" for c in needs if c not in asked)
-    floor = {DO_NOTHING: of(floors)} if all(c in floors for c in needs) else {}
-    return replace(summed(parts), subset=name, floors=floor, skipped=lacking)
+    floor = {summary.DO_NOTHING: of(floors)} if all(c in floors for c in needs) else {}
+    return replace(summary.summed(parts), subset=name, floors=floor, skipped=lacking)

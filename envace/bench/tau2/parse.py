@@ -16,19 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from envace.bench.harness.answers import LEFT_IN_TEXT, left_call, read_rows
-from envace.bench.tau2.failures import (
-    AGENT_ENDINGS,
-    BUDGET,
-    GRADED,
-    INFRA_ENDINGS,
-    DialogueCause,
-    cause_of,
-)
+from envace.bench.tau2 import failures
 from envace.io.redact import Redactor
 from envace.types import JSON, SampleRecord, SampleStatus
 
 Dialogue = dict[str, JSON]
-ErrorQueues = dict[tuple[str, int], deque[DialogueCause]]
+ErrorQueues = dict[tuple[str, int], deque[failures.DialogueCause]]
 """(task, seed) -> causes in the order they happened."""
 Verdict = tuple[SampleStatus, str]
 
@@ -39,7 +32,7 @@ def parse_folder(folder: Path, subset: str, planned: Sequence[tuple[str, int]] =
     before = sorted(folder.glob("before-*.json"), key=lambda f: int(f.stem.split("-")[1]))
     errors: ErrorQueues = defaultdict(deque)
     for row in read_rows(folder / "errors.jsonl"):
-        cause = cause_of(row["error_type"], row["error"], row["error_traceback"])
+        cause = failures.cause_of(row["error_type"], row["error"], row["error_traceback"])
         errors[str(row["task_id"]), int(row["seed"] or 0)].append(cause)
     records: dict[tuple[str, int], SampleRecord] = {}
     for file in (*before, folder / "results.json"):
@@ -75,7 +68,9 @@ def record_of(row: Dialogue, subset: str, task: dict[str, JSON], errors: ErrorQu
     if stop == "infrastructure_error":
         info = row.get("info") or {}
         said = (str(info.get("error", "")), str(info.get("error_traceback", "")))
-        status, error = _of_cause(cause_of(info["error_type"], *said) if "error_type" in info else None)
+        status, error = _of_cause(
+            failures.cause_of(info["error_type"], *said) if "error_type" in info else None
+        )
     elif row.get("skipped"):
         queue = errors.get((str(row["task_id"]), int(row.get("seed") or 0)))
         status, error = _of_cause(queue.popleft() if queue else None)
@@ -98,25 +93,25 @@ def record_of(row: Dialogue, subset: str, task: dict[str, JSON], errors: ErrorQu
     )
 
 
-def _of_cause(cause: DialogueCause | None) -> Verdict:
+def _of_cause(cause: failures.DialogueCause | None) -> Verdict:
     lost = SampleStatus.INFRA_FAILURE, "failed, and the harness recorded no cause"
     return cause.verdict if cause else lost
 
 
 def _verdict(row: Dialogue, stop: str, graded: bool, unread: bool, task: dict[str, JSON]) -> Verdict:
     """What a dialogue that tau² did not drop is worth."""
-    if stop in AGENT_ENDINGS:
-        return SampleStatus.AGENT_FAILURE, AGENT_ENDINGS[stop]
-    if stop in INFRA_ENDINGS:
+    if stop in failures.AGENT_ENDINGS:
+        return SampleStatus.AGENT_FAILURE, failures.AGENT_ENDINGS[stop]
+    if stop in failures.INFRA_ENDINGS:
         return SampleStatus.INFRA_FAILURE, f"ended by {stop}"
-    if stop not in GRADED and stop != BUDGET:
+    if stop not in failures.GRADED and stop != failures.BUDGET:
         return SampleStatus.INFRA_FAILURE, f"unknown ending {stop!r}"
     if unread:
         return SampleStatus.AGENT_FAILURE, f"agent: malformed call ({LEFT_IN_TEXT})"
     if not graded:
         return SampleStatus.INFRA_FAILURE, "ended without a reward"
     criteria = task.get("evaluation_criteria") or {}
-    if stop in GRADED and "NL_ASSERTION" in (criteria.get("reward_basis") or []):
+    if stop in failures.GRADED and "NL_ASSERTION" in (criteria.get("reward_basis") or []):
         done = len(row["reward_info"].get("nl_assertions") or [])
         asked = len(criteria.get("nl_assertions") or [])
         if (

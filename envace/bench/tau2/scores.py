@@ -12,17 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from envace.bench import summary
 from envace.bench.stats import Interval, Values, chances, cluster_bootstrap
-from envace.bench.summary import (
-    DO_NOTHING,
-    WITHHELD,
-    Identity,
-    averages,
-    complete_enough,
-    counted,
-    upstream_by_task,
-    values_by_task,
-)
 from envace.bench.tau2.tasks import AVERAGED
 from envace.types import SampleRecord, ScoreRecord
 
@@ -36,16 +27,19 @@ class Tau2Domain:
     trials: int
     floor: float | None = None
     """Of the agent that does nothing."""
-    identity: Identity = field(default_factory=Identity)
+    identity: summary.Identity = field(default_factory=summary.Identity)
 
 
 def domain_scores(d: Tau2Domain, *, bootstrap: int = 2000, min_complete: float = 1.0) -> list[ScoreRecord]:
     """reward and pass^1..pass^trials, strict then upstream."""
-    complete, seed, records = complete_enough(d.samples, min_complete), d.identity.get("seed", 0), []
-    by_source = {"strict": values_by_task(d.samples, "reward"), "upstream": upstream_by_task(d.samples)}
+    complete, seed, records = summary.complete_enough(d.samples, min_complete), d.identity.get("seed", 0), []
+    by_source = {
+        "strict": summary.values_by_task(d.samples, "reward"),
+        "upstream": summary.upstream_by_task(d.samples),
+    }
     for source, values in by_source.items():
         for metric, own in _per_metric(values, d.trials).items():
-            found = _interval(own, source, bootstrap, seed) if complete and own else WITHHELD
+            found = _interval(own, source, bootstrap, seed) if complete and own else summary.WITHHELD
             records.append(_record(d, metric, source, found))
     return records
 
@@ -63,13 +57,15 @@ def average_scores(
     """
     have = {d.name: d for name in AVERAGED for d in domains if d.name == name}
     why = [absent[name] for name in AVERAGED if name not in have]
-    why += [f"{d.name}: incomplete" for d in have.values() if not complete_enough(d.samples, min_complete)]
-    values = {n: _per_metric(values_by_task(d.samples, "reward"), d.trials) for n, d in have.items()}
+    why += [
+        f"{d.name}: incomplete" for d in have.values() if not summary.complete_enough(d.samples, min_complete)
+    ]
+    values = {n: _per_metric(summary.values_by_task(d.samples, "reward"), d.trials) for n, d in have.items()}
     records = []
     for metric in next(iter(values.values()), ()):
         strata = {name: own[metric] for name, own in values.items()}
-        parts = [_record(d, metric, "strict", WITHHELD) for d in have.values()]
-        records += averages(
+        parts = [_record(d, metric, "strict", summary.WITHHELD) for d in have.values()]
+        records += summary.averages(
             parts,
             None if why or not all(strata.values()) else strata,
             skipped=(*parts[0].skipped, *why),
@@ -83,8 +79,8 @@ def _record(
     d: Tau2Domain, metric: str, source: str, found: tuple[float | None, float | None, float | None]
 ) -> ScoreRecord:
     score, low, high = found
-    floors = {} if d.floor is None else {DO_NOTHING: d.floor}
-    shared = {**counted(d.samples), "n_trials": d.trials, **d.identity, "source": source}
+    floors = {} if d.floor is None else {summary.DO_NOTHING: d.floor}
+    shared = {**summary.counted(d.samples), "n_trials": d.trials, **d.identity, "source": source}
     return ScoreRecord(
         benchmark="tau2",
         subset=d.name,

@@ -11,27 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from envace.bench.harness.planning import (
-    chat_of,
-    choose,
-    driver_job,
-    endpoint_of,
-    seed_of,
-    thinking_body,
-)
+from envace.bench.harness import planning
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
-from envace.bench.vita import scores
+from envace.bench.vita import scores, tasks
 from envace.bench.vita.parse import samples_of
-from envace.bench.vita.tasks import (
-    DOMAINS,
-    REVISION,
-    VitaOptions,
-    data_hash,
-    read_tasks,
-    without_work,
-)
 from envace.errors import UserError
 from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
 
@@ -43,26 +28,26 @@ class Vita:
     """The benchmark `vita`."""
 
     name = "vita"
-    subsets = default = tuple(DOMAINS)
+    subsets = default = tuple(tasks.DOMAINS)
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return HarnessSpec(
             name="vita",
-            version=REVISION,
+            version=tasks.REVISION,
             kind="git",
-            uri=VitaOptions.of(options).uri,
+            uri=tasks.VitaOptions.of(options).uri,
             python="3.11",
             lock="vita.lock",
             imports=("vita.run", "vita.cli"),
         )
 
     def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
-        options = VitaOptions.of(request.options)
-        roles = {role: endpoint_of("vita", request, role) for role in ROLES}
+        options = tasks.VitaOptions.of(request.options)
+        roles = {role: planning.endpoint_of("vita", request, role) for role in ROLES}
         jobs = []
         for subset in request.subsets:
-            known = [str(t["id"]) for t in read_tasks(env, subset, options.language)]
-            ids = choose(known, request.limit, request.seed, options.tasks)
+            known = [str(t["id"]) for t in tasks.read_tasks(env, subset, options.language)]
+            ids = planning.choose(known, request.limit, request.seed, options.tasks)
             if not ids:
                 raise UserError(f"vita: none of options.tasks is a task of {subset}; correct the ids")
             jobs += [_job(env, request, options, roles, subset, ids, t) for t in range(request.trials)]
@@ -81,45 +66,44 @@ class Vita:
         min_complete: float = 1.0,
         **identity: Unpack[Identity],
     ) -> list[ScoreRecord]:
-        options = VitaOptions.of(request.options)
-        floors = {s: _floor(env, s, options, samples) for s in request.subsets}
-        data = data_hash(request.subsets, options.language)
+        options = tasks.VitaOptions.of(request.options)
+        floors = {s: _floor(env, s, options.language, samples) for s in request.subsets}
+        data = tasks.data_hash(request.subsets, options.language)
         own = {"language": options.language, "seeds": "sent" if options.send_seed else "not sent"}
         own |= labels(request, data, user=True, judge=True)
         return scores.records(
             request.subsets,
             samples,
             floors,
-            absent=tuple(s for s in DOMAINS if s not in request.subsets),
+            absent=tuple(s for s in tasks.DOMAINS if s not in request.subsets),
             bootstrap=bootstrap,
             min_complete=min_complete,
             **identity_of(env, request, data, identity, own),
         )
 
 
-def _floor(env: HarnessEnv, subset: str, options: VitaOptions, samples: Sequence[SampleRecord]) -> float:
-    """Share of the tasks that a judge who credits only what was done would give an agent that does
-    nothing."""
+def _floor(env: HarnessEnv, subset: str, language: str, samples: Sequence[SampleRecord]) -> float:
+    """Share of the tasks that a judge who credits only what was done gives an agent that does nothing."""
     used = {s.task.partition("/")[2] for s in samples if s.task.startswith(subset + "/")}
-    tasks = [t for t in read_tasks(env, subset, options.language) if str(t["id"]) in used]
-    return sum(map(without_work, tasks)) / max(len(tasks), 1)
+    played = [t for t in tasks.read_tasks(env, subset, language) if str(t["id"]) in used]
+    return sum(map(tasks.without_work, played)) / max(len(played), 1)
 
 
 def _job(
     env: HarnessEnv,
     request: EvalRequest,
-    options: VitaOptions,
+    options: tasks.VitaOptions,
     roles: dict[str, Endpoint],
     subset: str,
     ids: list[str],
     trial: int,
 ) -> Job:
-    name, seed = f"{subset}-{trial}", seed_of(request.seed, trial)
+    name, seed = f"{subset}-{trial}", planning.seed_of(request.seed, trial)
     folder = request.out.resolve() / name
     results, variables = str(folder / "results.json"), {r: f"VITA_{r.upper()}_KEY" for r in roles}
     # upstream knows a model by name only, and two roles may name the same
     named = {role: f"{role}/{endpoint.model}" for role, endpoint in roles.items()}
-    argv = ["run", "--domain", DOMAINS[subset][0], "--language", options.language, "--num-trials", "1"]
+    argv = ["run", "--domain", tasks.DOMAINS[subset][0], "--language", options.language, "--num-trials", "1"]
     for role, flag in ROLES.items():
         argv += [flag, named[role]]
     argv += ["--max-steps", str(options.max_steps), "--max-concurrency", str(request.concurrency)]
@@ -132,7 +116,7 @@ def _job(
         "seed": seed,
         "send_seed": options.send_seed,
         "roles": {
-            r: chat_of(e, variables[r], **(thinking_body(request) if r == "agent" else {}))
+            r: planning.chat_of(e, variables[r], **(planning.thinking_body(request) if r == "agent" else {}))
             for r, e in roles.items()
         },
     }
@@ -140,7 +124,7 @@ def _job(
         {"name": named[r], "base_url": r, "headers": {}, "temperature": e.sampling.temperature}
         for r, e in roles.items()
     ]
-    return driver_job(
+    return planning.driver_job(
         env,
         request,
         name,

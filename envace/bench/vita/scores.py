@@ -13,16 +13,8 @@ from typing import Unpack
 
 import numpy as np
 
+from envace.bench import summary
 from envace.bench.stats import Values, all_succeed, any_succeeds, chances, cluster_bootstrap
-from envace.bench.summary import (
-    DO_NOTHING,
-    WITHHELD,
-    Identity,
-    averages,
-    summarise,
-    upstream_record,
-    values_by_task,
-)
 from envace.types import SampleRecord, ScoreRecord, replace
 
 METRICS = ("reward", "rubrics", "steps", "calls")
@@ -37,7 +29,7 @@ def records(
     absent: tuple[str, ...] = (),
     min_complete: float = 1.0,
     bootstrap: int = 2000,
-    **identity: Unpack[Identity],
+    **identity: Unpack[summary.Identity],
 ) -> list[ScoreRecord]:
     """floors: subset -> score of the agent that does nothing. absent: domains that were not asked for."""
     made: list[ScoreRecord] = []
@@ -45,24 +37,24 @@ def records(
     values: dict[str, Values] = {}
     for subset in subsets:
         own = [s for s in samples if s.task.startswith(subset + "/")]
-        base = summarise(
+        base = summary.summarise(
             own,
             [(s.task, s.trial) for s in own],
             benchmark="vita",
             subset=subset,
             metrics=METRICS,
-            floors={"reward": {DO_NOTHING: floors[subset]}},
+            floors={"reward": {summary.DO_NOTHING: floors[subset]}},
             min_complete=min_complete,
             bootstrap=bootstrap,
             **identity,
         )
-        rewards[subset], values[subset] = base[0], values_by_task(own, "reward")
+        rewards[subset], values[subset] = base[0], summary.values_by_task(own, "reward")
         made += [*base, *_repeated(base[0], values[subset], bootstrap), _upstream(base[0], own)]
     if not made:
         return made
     why = [f"{name}: not asked for" for name in absent]
     why += [f"{name}: incomplete" for name, r in rewards.items() if r.score is None]
-    return made + averages(
+    return made + summary.averages(
         list(rewards.values()),
         None if why else values,
         skipped=why,
@@ -77,7 +69,9 @@ def _repeated(base: ScoreRecord, values: Values, bootstrap: int) -> list[ScoreRe
     for k in range(2, base.n_trials + 1):
         there = base.score is not None and all(len(v) >= k for v in values.values())
         for name, of in REPEATED.items():
-            found = cluster_bootstrap(chances(values, k, of), bootstrap, base.seed) if there else WITHHELD
+            found = (
+                cluster_bootstrap(chances(values, k, of), bootstrap, base.seed) if there else summary.WITHHELD
+            )
             score, low, high = found
             made.append(replace(base, metric=f"{name}_{k}", score=score, low=low, high=high, floors={}))
     return made
@@ -87,4 +81,4 @@ def _upstream(base: ScoreRecord, samples: Sequence[SampleRecord]) -> ScoreRecord
     """The mean over the simulations upstream kept; what it dropped is not in it."""
     kept = [s.metrics["upstream"] for s in samples if base.score is not None and "upstream" in s.metrics]
     found = (float(np.mean(kept)), None, None) if kept else None
-    return replace(upstream_record(base, found), n_scored=len(kept), floors={})
+    return replace(summary.upstream_record(base, found), n_scored=len(kept), floors={})

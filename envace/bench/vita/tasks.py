@@ -112,8 +112,8 @@ def lacking(env: HarnessEnv) -> list[str]:
     if not absent:
         return []
     return [
-        f"cannot run {', '.join(absent)}: the git source lacks their task files (copies without large files do); "
-        f"build it from {ADDRESS}, or from a whole clone: "
+        f"cannot run {', '.join(absent)}: the git source lacks their task files (copies without large files "
+        f"do); build it from {ADDRESS}, or from a whole clone: "
         'make harnesses ARGS="vita --uri vita=/path/to/clone"'
     ]
 
