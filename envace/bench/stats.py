@@ -8,21 +8,25 @@ give the same interval, whatever the order of tasks. Fewer than two tasks in a s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-Interval = tuple[float, float | None, float | None]  # estimate, low, high
-Values = Mapping[str, Sequence[float]]  # task -> one value a trial
+from envace.intervals import (
+    LEVEL,
+    Interval,
+    Values,
+    cluster_bootstrap,
+    edges,
+    interval,
+    resampled,
+    task_means,
+)
+
+__all__ = ["LEVEL", "Interval", "Values", "cluster_bootstrap", "task_means"]
+
 Number = float | np.ndarray  # a number, or an array with one entry a resample
 Means = Mapping[str, Number]  # stratum -> mean over its tasks
-LEVEL = 0.95
-CHUNK = 4_000_000  # resampled numbers held at once
-
-
-def cluster_bootstrap(values_by_task: Values, n: int, seed: int) -> Interval:
-    """Mean and interval from `n` resamples of whole tasks. Raises ValueError on no or non-finite values."""
-    return _interval(task_means(values_by_task), n, seed)
 
 
 def stratified(
@@ -34,7 +38,7 @@ def stratified(
     if n < 1 or any(len(tasks) < 2 for tasks in strata.values()):
         return point, None, None
     rng = np.random.default_rng(seed)
-    low, high = _edges(of({name: _resampled(strata[name], n, rng) for name in sorted(strata)}))
+    low, high = edges(of({name: resampled(strata[name], n, rng) for name in sorted(strata)}))
     return point, low, high
 
 
@@ -58,7 +62,7 @@ def paired_bootstrap(a: Values, b: Values, n: int, seed: int) -> Interval:
     if a.keys() != b.keys():
         only = sorted(a.keys() ^ b.keys())
         raise ValueError(f"{len(only)} tasks are in one of the two only, e.g. {only[0]}")
-    return _interval(task_means(a) - task_means(b), n, seed)
+    return interval(task_means(a) - task_means(b), n, seed)
 
 
 def all_succeed(n: int, won: int, k: int) -> float:
@@ -86,34 +90,3 @@ def pass_hat_k(successes_by_task: Values, k: int) -> float:
         raise ValueError("no tasks")
     found = chances(successes_by_task, k)
     return math.fsum(chance for (chance,) in found.values()) / len(found)
-
-
-def task_means(values_by_task: Values) -> np.ndarray:
-    """[tasks] in the order of their names. Raises ValueError on no or non-finite values."""
-    if not values_by_task:
-        raise ValueError("no tasks")
-    means = np.array(
-        [np.mean(values_by_task[t]) if len(values_by_task[t]) else np.nan for t in sorted(values_by_task)]
-    )
-    if not np.isfinite(means).all():
-        raise ValueError("a task has no value, or one that is not finite")
-    return means
-
-
-def _interval(means: np.ndarray, n: int, seed: int) -> Interval:
-    if len(means) < 2:
-        return float(means.mean()), None, None
-    low, high = _edges(_resampled(means, n, np.random.default_rng(seed)))
-    return float(means.mean()), low, high
-
-
-def _resampled(tasks: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """[n, ...] means of as many tasks, drawn with replacement; in pieces, as some sets hold a thousand."""
-    step = max(1, CHUNK // tasks.size)
-    sizes = [min(step, n - at) for at in range(0, n, step)]
-    return np.concatenate([tasks[rng.integers(len(tasks), size=(m, len(tasks)))].mean(axis=1) for m in sizes])
-
-
-def _edges(drawn: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)

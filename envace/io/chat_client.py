@@ -86,6 +86,10 @@ class ChatClient:
             for total in filter(None, (self.bill, bill)):
                 total.add(own)
 
+    def leaves_out(self, name: str) -> bool:
+        """Whether every server of the running loop has refused a field, so that it is no longer sent."""
+        return all(name in server.refused for server in self._connections().clients)
+
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
         open_ = self._open.pop(asyncio.get_running_loop(), None)

@@ -24,6 +24,8 @@ MOST_TOKENS = 10**9
 """A server that states more for one call is lying."""
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
 """Asked again, as every status from 500 is."""
+NO_CREDIT = frozenset({"insufficient_quota", "billing_not_active", "insufficient_credits"})
+"""Errors of an account, which no further request mends."""
 
 
 @dataclass(eq=False)
@@ -162,11 +164,10 @@ def read_completion(content: str) -> ChatReply:
 
 def fault_of_status(status: int, said: str, wait_s: float = 0.0) -> ChatFault:
     """What a status other than 200 means."""
-    again = status in RETRIED_STATUS or status >= 500
+    code, busy = error_code(said), status in RETRIED_STATUS or status >= 500
+    again = busy and code not in NO_CREDIT
     name, detail = f"http_{status}", f"HTTP {status}"
-    return ChatFault(
-        name, detail, again, again, status=status, code=error_code(said), said=said, wait_s=wait_s
-    )
+    return ChatFault(name, detail, again, busy, status=status, code=code, said=said, wait_s=wait_s)
 
 
 def error_code(said: str) -> str:

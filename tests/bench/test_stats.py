@@ -75,7 +75,7 @@ def test_a_stratum_of_one_task_has_an_estimate_and_no_interval():
 
 
 def test_many_resamples_are_cut_into_chunks_with_the_right_total(monkeypatch):
-    monkeypatch.setattr("envace.bench.stats.CHUNK", 10)
+    monkeypatch.setattr("envace.intervals.CHUNK", 10)
     mean, low, high = cluster_bootstrap({"a": [0.0], "b": [1.0], "c": [1.0]}, 1001, 1)
     assert low < mean < high
 

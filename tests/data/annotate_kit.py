@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from envace.data.annotate.client import Client
-from envace.data.annotate.course import Course
-from envace.data.annotate.instructions import load
+from envace.data.annotate.client import AnnotateClient
 from envace.data.annotate.journal import Journal
-from envace.data.annotate.options import Options
-from envace.data.annotate.progress import Progress
+from envace.data.annotate.next_call import Course
+from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.questions import load_prompts
 from envace.data.annotate.rows import triage
-from envace.data.annotate.source import Source, source_at
-from envace.data.annotate.work import Run
+from envace.data.annotate.run import AnnotateRun, CallMeter
+from envace.data.annotate.source import AnnotateSource, source_at
 from envace.data.annotate.write import write
 
 TOOL = {
@@ -239,8 +238,8 @@ def serving(script=well):
 def options(source, out, url, **changes):
     """Small and quick."""
     given = {"passes": ("low", "high"), "concurrency": 4, "attempts": 3, "timeout_s": 5.0, "model": "m"}
-    found = source if isinstance(source, Source) else source_at(source)
-    return Options(source=found, out=out, base_url=url, **{**given, **changes})
+    found = source if isinstance(source, AnnotateSource) else source_at(source)
+    return AnnotateOptions(source=found, out=out, base_url=url, **{**given, **changes})
 
 
 def lines(path):
@@ -251,13 +250,13 @@ def lines(path):
 def run(given):
     """The whole way without the command line; returns report and `Run`."""
     with Journal.open(given.out) as journal:
-        course = Course(given, load(), journal)
+        course = Course(given, load_prompts(), journal)
         rows = triage(given)
 
         async def go():
             stop = asyncio.Event()
-            async with Client(given, stop, backoff_s=0.01) as client:
-                run = Run(course, client, stop, Progress(rows.candidates, out=io.StringIO()))
+            async with AnnotateClient(given, stop, backoff_s=0.01) as client:
+                run = AnnotateRun(course, client, stop, CallMeter(rows.candidates, out=io.StringIO()))
                 await run.through(rows.samples())
             return run
 

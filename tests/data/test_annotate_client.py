@@ -1,7 +1,6 @@
 """One call against a real server on loopback that is slow, busy, broken, choosy or gone."""
 
 import asyncio
-import email.utils
 import json
 import socket
 import time
@@ -9,11 +8,10 @@ import time
 import pytest
 from annotate_kit import GOOD, Says, options, serving
 
-from envace.data.annotate.client import Client, Stopped
-from envace.data.annotate.options import Options, chat_url, check_url
-from envace.data.annotate.schemas import VERDICT
-from envace.data.annotate.source import Source
-from envace.data.annotate.wire import Question, retry_after
+from envace.data.annotate.client import AnnotateClient, Stopped
+from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.questions import VERDICT, Question
+from envace.data.annotate.source import AnnotateSource
 from envace.errors import EnvironmentUnready, ParamsError
 
 ASK = Question(
@@ -33,7 +31,9 @@ def ask(url, question=ASK, n=1, stop_after=None, **changes):
         stop = asyncio.Event()
         if stop_after is not None:
             asyncio.get_running_loop().call_later(stop_after, stop.set)
-        async with Client(options(Source(), ".", url, **changes), stop, backoff_s=0.01) as client:
+        async with AnnotateClient(
+            options(AnnotateSource(), ".", url, **changes), stop, backoff_s=0.01
+        ) as client:
             return [await client.ask(question) for _ in range(n)]
 
     return asyncio.run(go())
@@ -45,7 +45,7 @@ def test_a_request_asks_for_the_schema_with_the_effort_and_a_limit():
     body = mill.log[0].body
     assert body["response_format"]["json_schema"] == VERDICT and body["reasoning_effort"] == "low"
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 77, 0.5)
-    assert (answer.completion.read, answer.completion.written, answer.requests) == (1000, 100, 1)
+    assert (answer.reply.tokens_in, answer.reply.tokens_out, answer.requests) == (1000, 100, 1)
 
 
 def test_what_is_not_asked_for_is_not_sent():
@@ -58,16 +58,16 @@ def test_what_is_not_asked_for_is_not_sent():
 def test_busy_and_broken_servers_are_asked_again(status):
     with serving(lambda a: Says(GOOD, status=status if a.n < 3 else 200)) as mill:
         [answer] = ask(mill.url)
-    assert answer.requests == 3 and answer.fault == "" and answer.completion.text == json.dumps(GOOD)
+    assert answer.requests == 3 and answer.fault == "" and answer.reply.text == json.dumps(GOOD)
 
 
 def test_a_cut_connection_is_tried_again_and_named_when_it_stays_cut():
     with serving(lambda a: Says(hang_up=True) if a.n < 2 else Says(GOOD)) as mill:
         [answer] = ask(mill.url)
-        assert answer.requests == 2 and answer.completion
+        assert answer.requests == 2 and answer.reply
     with serving(lambda a: Says(hang_up=True)) as mill:
         [answer] = ask(mill.url)
-    assert (answer.fault, answer.requests, answer.completion) == ("unreachable", 3, None)
+    assert (answer.fault, answer.requests, answer.reply) == ("unreachable", 3, None)
 
 
 def test_a_slow_server_is_dropped_at_the_deadline():
@@ -80,19 +80,13 @@ def test_a_slow_server_is_dropped_at_the_deadline():
 def test_an_endless_reply_is_dropped():
     with serving(lambda a: Says(raw=b"x" * 17_000_000)) as mill:
         [answer] = ask(mill.url)
-    assert answer.fault == "too_large" and answer.requests == 1
+    assert answer.fault == "too_large" and answer.reply is None
 
 
 def test_the_wait_a_server_asks_for_holds_for_every_call():
     with serving(lambda a: Says(GOOD, status=429 if a.n == 1 else 200, headers={"Retry-After": "1"})) as mill:
         ask(mill.url, n=2)
     assert mill.log[1].at - mill.log[0].at >= 0.95
-
-
-def test_retry_after_is_read_as_seconds_or_a_date_and_bounded():
-    assert retry_after("2.5") == 2.5 and retry_after("-3") == 0 and retry_after("1e9") == 900
-    assert retry_after(None) == retry_after("soon") == retry_after("nan") == 0
-    assert 25 < retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
 
 
 def test_a_run_told_to_stop_does_not_wait_out_a_busy_server():
@@ -118,7 +112,7 @@ def test_a_server_without_structured_output_is_asked_plainly_from_then_on():
     with serving(refuses("response_format", "response_format")) as mill:
         answers = ask(mill.url, n=3)
     assert [a.requests for a in answers] == [2, 1, 1] and [a.structured for a in answers] == [False] * 3
-    assert all(a.completion.text == json.dumps(GOOD) for a in answers)
+    assert all(a.reply.text == json.dumps(GOOD) for a in answers)
 
 
 def test_a_server_that_names_its_limit_otherwise_keeps_structured_output():
@@ -138,7 +132,7 @@ def test_a_text_the_server_refuses_is_final_and_changes_nothing_for_the_next():
     long = b'{"error": {"message": "too long", "code": "context_length_exceeded"}}'
     with serving(lambda a: Says(status=400, raw=long) if a.n < 3 else Says(GOOD)) as mill:
         first, second = ask(mill.url, n=2)
-    assert first.fault == "refused_400_context_length_exceeded" and first.completion is None
+    assert first.fault == "refused_400_context_length_exceeded" and first.reply is None
     assert second.structured and second.requests == 1
     with serving(lambda a: Says(raw=b'{"choices": [{"message": {"refusal": "no"}}]}')) as mill:
         assert ask(mill.url)[0].fault == "refused_by_model"
@@ -178,13 +172,10 @@ def test_a_missing_or_mangled_key_is_named_by_its_variable(monkeypatch):
     assert "abc" not in str(e.value)
 
 
-def test_addresses_are_taken_as_the_servers_give_them():
-    assert chat_url("http://h:8000") == chat_url("http://h:8000/v1/") == "http://h:8000/v1/chat/completions"
-    assert chat_url("https://h/api/v4") == "https://h/api/v4/chat/completions"
-    assert chat_url("https://h/v1/chat/completions") == "https://h/v1/chat/completions"
+def test_an_address_that_is_none_or_carries_a_key_is_refused():
     for wrong in ("h:8000", "ftp://h", "http://", "http://u:p@h", "http://h/v1?key=1", "http://h:99999"):
         with pytest.raises(ParamsError):
-            check_url(wrong)
+            options(AnnotateSource(), ".", wrong)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +183,9 @@ def test_addresses_are_taken_as_the_servers_give_them():
 )
 def test_options_that_cannot_work_are_refused_at_once(changes):
     with pytest.raises(ParamsError):
-        Options(**{"source": ".", "out": ".", "base_url": "http://h", "model": "m", **changes})
+        AnnotateOptions(**{"source": ".", "out": ".", "base_url": "http://h", "model": "m", **changes})
 
 
 def test_a_pass_keeps_its_name_when_others_come_or_go():
-    names = options(Source(), ".", "http://h", passes=("low", "low", "high")).pass_names
+    names = options(AnnotateSource(), ".", "http://h", passes=("low", "low", "high")).pass_names
     assert names == ("filter:low:0", "filter:low:1", "filter:high:0")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from annotate_kit import lines, options, raw_row, run, serving, write_rows
 
 from envace.data.annotate.rows import triage
-from envace.data.annotate.source import Source, source_at
+from envace.data.annotate.source import AnnotateSource, source_at
 
 
 def drawn(n, rows, seed=7):
@@ -53,7 +53,9 @@ def test_a_row_without_a_licence_gets_that_of_its_source(tmp_path):
     rows = [raw_row(0), raw_row(1)]
     del rows[0]["license"]
     given = source_at(write_rows(tmp_path / "a.jsonl", rows))
-    given = Source(given.files, given.about | {"kind": "hub", "uri": "acme/rows", "licence": "cc-by-4.0"})
+    given = AnnotateSource(
+        given.files, given.about | {"kind": "hub", "uri": "acme/rows", "licence": "cc-by-4.0"}
+    )
     with serving() as mill:
         report, _ = run(replace(options(tmp_path / "a.jsonl", tmp_path / "out", mill.url), source=given))
     bare, own = lines(tmp_path / "out/annotated.jsonl")

@@ -101,7 +101,7 @@ def test_the_key_reaches_the_server_and_nothing_else(tmp_path):
     source, out = write_rows(tmp_path / "a.jsonl", [raw_row(k) for k in range(4)]), tmp_path / "out"
 
     def script(asked):  # a server that repeats the key wherever it can
-        told = asked.headers["Authorization"]
+        told = asked.headers["authorization"]
         if asked.row == 0:
             return Says({"errors": [{"turn": 0, "step": 0, "what": told}], "no_error": False})
         if asked.row == 1 and asked.kind != "filter":
@@ -113,7 +113,7 @@ def test_the_key_reaches_the_server_and_nothing_else(tmp_path):
     with serving(script) as mill:
         process = start(source, out, mill.url)
         said, _ = process.communicate(timeout=60)
-        assert mill.log[0].headers["Authorization"] == f"Bearer {CANARY}"
+        assert mill.log[0].headers["authorization"] == f"Bearer {CANARY}"
     assert process.returncode == 0 and CANARY not in said, said
     for path in out.rglob("*"):
         assert path.is_dir() or CANARY.encode() not in path.read_bytes(), path

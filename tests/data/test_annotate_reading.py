@@ -9,7 +9,7 @@ from annotate_kit import BAD, Says, item, label, lines, options, raw_row, run, s
 
 from envace.data.__main__ import main
 from envace.data.annotate.options import Prices
-from envace.data.annotate.progress import Progress
+from envace.data.annotate.run import CallMeter
 from envace.errors import DataError, ParamsError
 
 
@@ -139,7 +139,7 @@ def test_the_page_shows_chosen_rows_as_text_and_runs_nothing(tmp_path):
 
 
 def test_the_line_of_progress_counts_what_was_done_and_guesses_the_rest():
-    progress = Progress(10, out=io.StringIO())
+    progress = CallMeter(10, out=io.StringIO())
     progress.started -= 100
     progress.call(requests=3, tokens=1200, usd=0.5)
     progress.row("annotated", worked=True)

@@ -1,30 +1,23 @@
-"""`python -m envace.data annotate SOURCE --out FOLDER --base-url URL --model NAME` and `... agree HAND ANNOTATED`.
-
-Flows in: the command line's parser. Flows out: two subcommands in it.
-Invariant: the other subcommands do not wait for what only these two need.
-"""
+"""The subcommands annotate and agree of `python -m envace.data`. The others do not wait for what only these need."""
 
 from __future__ import annotations
 
 import argparse
 
-from envace.data.annotate import arguments
-
-Commands = argparse._SubParsersAction
+from envace.data.annotate.options import fill_agree, fill_annotate
 
 
-def add(commands: Commands[argparse.ArgumentParser]) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add annotate and agree; each sets `run`, a function of the parsed command line."""
     words = "Filter raw tool-calling rows with a language model and write a checklist for each that passes."
-    command = commands.add_parser(
-        "annotate", help="label raw rows with a language model", description=words,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )  # fmt: skip
-    arguments.fill_annotate(command)
+    shape = argparse.ArgumentDefaultsHelpFormatter
+    labels = "label raw rows with a language model"
+    command = commands.add_parser("annotate", help=labels, description=words, formatter_class=shape)
+    fill_annotate(command)
     command.set_defaults(run=_annotate)
     words = "Compare the labels of rows with those of a person."
     command = commands.add_parser("agree", help="compare labels with a person's", description=words)
-    arguments.fill_agree(command)
+    fill_agree(command)
     command.set_defaults(run=_agree)
 
 

@@ -1,8 +1,7 @@
 """A raw dialogue as the model is shown it, and as its evidence is checked against.
 
-Flows in: messages and tools of a raw row. Flows out: a `Sample`; its lines; what stands at each (turn, step).
-Invariant: turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant
-message together with the tool messages that answer it; prompts and checklists name places in no other way.
+Turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant message together
+with the tool messages that answer it; prompts and checklists name places in no other way.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from envace.data.rules import CLOSE, OPEN, read_arguments
 from envace.types import JSON
 
-Place = tuple[int, int]  # turn, step
+Place = tuple[int, int]
+"""Turn, step."""
+Line = dict[str, JSON]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,11 @@ class Sample:
 
     where: str
     uuid: str
-    messages: list[dict[str, Any]]  # the whole dialogue; thinking stands in <think> tags
-    tools: list[dict[str, Any]]
-    about: dict[str, Any] = field(default_factory=dict)  # licence and origin, as the source states them
+    messages: list[dict[str, JSON]]
+    """The whole dialogue; thinking stands in <think> tags."""
+    tools: list[dict[str, JSON]]
+    about: dict[str, JSON] = field(default_factory=dict)
+    """Licence and origin, as the source states them."""
 
     @cached_property
     def key(self) -> str:
@@ -52,10 +54,15 @@ class Sample:
         """User turns of the dialogue."""
         return sum(m["role"] == "user" for m in self.messages)
 
+    def verbatim(self, evidence: dict[str, JSON]) -> bool:
+        """Whether a snippet stands word for word where it is said to."""
+        here = self.places.get((evidence["turn"], evidence["step"]), {}).get(evidence["from"], "")
+        return " ".join(evidence["snippet"].split()) in " ".join(here.split())
 
-def lines(messages: list[dict[str, Any]]) -> Iterator[dict[str, JSON]]:
+
+def lines(messages: list[dict[str, JSON]]) -> Iterator[Line]:
     """The dialogue part by part, in order; each says where it stands and who it is from."""
-    turn, step, names = -1, 0, []
+    turn, step, names = -1, 0, list[str]()
     for m in messages:
         role, text = m["role"], m.get("content") or ""
         if role == "system":
@@ -65,16 +72,15 @@ def lines(messages: list[dict[str, Any]]) -> Iterator[dict[str, JSON]]:
             yield {"turn": turn, "step": step, "from": "user.content", "text": text}
         elif role == "assistant":
             step += 1
-            calls = [c["function"] for c in m.get("tool_calls") or []]
-            names = [c["name"] for c in calls]
-            yield from _assistant(turn, step, text, calls)
+            calls = [call["function"] for call in m.get("tool_calls") or []]
+            names = [call["name"] for call in calls]
+            yield from _assistant({"turn": turn, "step": step}, text, calls)
         else:
             tool = names.pop(0) if names else ""
             yield {"turn": turn, "step": step, "from": "tool.content", "tool": tool, "text": text}
 
 
-def _assistant(turn: int, step: int, content: str, calls: list[dict[str, Any]]) -> Iterator[dict[str, JSON]]:
-    at = {"turn": turn, "step": step}
+def _assistant(at: Line, content: str, calls: list[dict[str, JSON]]) -> Iterator[Line]:
     before, _, visible = content.rpartition(CLOSE)  # the rules allow one pair of tags, at the start
     thinking = before.partition(OPEN)[2]
     if thinking.strip():
@@ -83,5 +89,5 @@ def _assistant(turn: int, step: int, content: str, calls: list[dict[str, Any]]) 
         yield {**at, "from": "assistant.content.user_visible_reply", "text": visible.lstrip()}
     for call in calls:
         given = read_arguments(call)
-        call = {"name": call["name"], "arguments": call.get("arguments") if given is None else given}
-        yield {**at, "from": "assistant.tool_calls", "call": call}
+        shown = {"name": call["name"], "arguments": call.get("arguments") if given is None else given}
+        yield {**at, "from": "assistant.tool_calls", "call": shown}

@@ -10,7 +10,6 @@ written (tokens or null), usd (or null), requests, seconds, structured.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,10 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from envace.errors import DataError, EnvironmentUnready
 from envace.types import JSON
 
-Record = dict[str, JSON]
+CallRecord = dict[str, JSON]
 NAME, LOCK = "journal.jsonl", ".lock"
 SYNC_S = 1.0  # a power cut costs at most what came in since
 
@@ -56,16 +57,16 @@ class Journal:
             finally:
                 journal.close()
 
-    def get(self, key: str) -> Record | None:
+    def get(self, key: str) -> CallRecord | None:
         """The record that counts, or None."""
         places = self._places.get(key)
         return self._read(places[-1]) if places else None
 
-    def all(self, key: str) -> list[Record]:
+    def all(self, key: str) -> list[CallRecord]:
         """Every record of a key, oldest first."""
         return [self._read(place) for place in self._places.get(key, ())]
 
-    def add(self, record: Record) -> None:
+    def add(self, record: CallRecord) -> None:
         """Append; the record outlives this process from here on."""
         start = self._file.seek(0, os.SEEK_END)
         with self._writing():
@@ -76,7 +77,7 @@ class Journal:
                 self._synced = time.monotonic()
         self._note(record["key"], start)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[CallRecord]:
         """Every record, oldest first."""
         with self.path.open("rb") as f:
             yield from map(json.loads, f)
@@ -99,7 +100,7 @@ class Journal:
     def _note(self, key: str, start: int) -> None:
         self._places[key] = (*self._places.get(key, ()), start)
 
-    def _read(self, place: int) -> Record:
+    def _read(self, place: int) -> CallRecord:
         self._file.seek(place)
         return json.loads(self._file.readline())
 
@@ -120,16 +121,17 @@ class Journal:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a")
+        lock.acquire()
+    except Timeout:
+        raise EnvironmentUnready(
+            f"another process is annotating into {folder}; wait for it or choose another --out"
+        ) from None
     except OSError as e:
         raise EnvironmentUnready(f"cannot write to {folder}: {e.strerror or e}") from e
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise EnvironmentUnready(
-                f"another process is annotating into {folder}; wait for it or choose another --out"
-            ) from None
+    try:
         yield
+    finally:
+        lock.release()

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from envace.bench.stats import LEVEL, cluster_bootstrap
+from envace.intervals import LEVEL, cluster_bootstrap
 from envace.types import JSON
 
-CLOSE = 0.05  # weights that differ by no more are the same
-Pairs = dict[str, list[tuple[str, str]]]  # row -> values of the first rater and the second
+CLOSE = 0.05
+"""Weights that differ by no more are the same."""
+Pairs = dict[str, list[tuple[str, str]]]
+"""Row -> values of the first rater and the second."""
 
 
 def compare(rows: Pairs, seed: int, resamples: int) -> dict[str, JSON]:
@@ -37,9 +39,15 @@ def compare_numbers(rows: dict[str, list[tuple[float, float]]], seed: int, resam
     close = {uuid: [float(d <= CLOSE + 1e-9) for d in gaps] for uuid, gaps in apart.items()}
     mean, low, high = cluster_bootstrap(apart, resamples, seed)
     return {
-        **_exact(close, seed, resamples), "distance": mean, "distance_low": low, "distance_high": high,
-        "kappa": None, "kappa_low": None, "kappa_high": None, "kappa_note": "numbers",
-    }  # fmt: skip
+        **_exact(close, seed, resamples),
+        "distance": mean,
+        "distance_low": low,
+        "distance_high": high,
+        "kappa": None,
+        "kappa_low": None,
+        "kappa_high": None,
+        "kappa_note": "numbers",
+    }
 
 
 def _exact(same: dict[str, list[float]], seed: int, resamples: int) -> dict[str, JSON]:

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from envace.data.annotate.dialogue import Sample
-from envace.data.annotate.options import Options
-from envace.data.annotate.worth import Staged
+from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.staged import WouldStage
 from envace.data.check import Checked, examine
 from envace.data.faults import Fault, Reject
 from envace.data.forms import Form, Kind, read_form
@@ -37,8 +37,8 @@ CHUNK = 64  # rows judged together
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row left out before any call: `Rejected("a.jsonl:3", "u-1", "role_order", "messages[2]", "...")`."""
+class RejectedRow:
+    """A row left out before any call: `RejectedRow("a.jsonl:3", "u-1", "role_order", "messages[2]", "...")`."""
 
     where: str
     uuid: str | None
@@ -55,9 +55,11 @@ class Rejected:
 class Triage:
     """The rows of a source in order, each a sample's key, a rejection, or None where --limit passes it over."""
 
-    files: list[tuple[Path, str]]  # path, name in messages
-    rows: list[str | Rejected | None] = field(default_factory=list)
-    hits: Counter[str] = field(default_factory=Counter)  # reason -> rows it holds of; a row may have several
+    files: list[tuple[Path, str]]
+    """Path, name in messages."""
+    rows: list[str | RejectedRow | None] = field(default_factory=list)
+    hits: Counter[str] = field(default_factory=Counter)
+    """Rows by every reason that holds of them."""
 
     @property
     def candidates(self) -> int:
@@ -69,7 +71,7 @@ class Triage:
 
     def reasons(self) -> dict[str, int]:
         """Rejections by reason, the first of each row."""
-        return dict(sorted(Counter(r.reason for r in self.rows if isinstance(r, Rejected)).items()))
+        return dict(sorted(Counter(r.reason for r in self.rows if isinstance(r, RejectedRow)).items()))
 
     def samples(self) -> Iterator[Sample]:
         """The candidates in order, read from disk. Raises DataError when the source is not what it was."""
@@ -89,7 +91,7 @@ class Triage:
             yield sample
 
 
-def triage(options: Options, say: Say = lambda text: None) -> Triage:
+def triage(options: AnnotateOptions, say: Say = lambda text: None) -> Triage:
     """Sort all rows of the source; `say` hears how far it is. Raises DataError."""
     found, sorter = Triage(options.source.files), _Sorter()
     parts = chunks(read_files(found.files, RowMeter(say)), CHUNK)
@@ -104,7 +106,7 @@ def triage(options: Options, say: Say = lambda text: None) -> Triage:
     return found
 
 
-def _pass_over(rows: list[str | Rejected | None], ids: dict[str, int], limit: int, seed: int) -> None:
+def _pass_over(rows: list[str | RejectedRow | None], ids: dict[str, int], limit: int, seed: int) -> None:
     """Leave the `limit` candidates with the smallest hash of seed and id."""
     passing = (uuid for uuid, k in ids.items() if isinstance(rows[k], str))
     chosen = heapq.nsmallest(limit, passing, key=lambda uuid: (_rank(seed, uuid), uuid))
@@ -125,17 +127,17 @@ class Judged:
     where: str
     uuid: str = ""
     key: str = ""
-    rejected: Rejected | None = None
-    unwanted: Rejected | None = None
+    rejected: RejectedRow | None = None
+    unwanted: RejectedRow | None = None
     hits: frozenset[str] = frozenset()
 
 
-def judge(rules: RuleOptions, staged: Staged | None, chunk: list[Raw]) -> list[Judged]:
+def judge(rules: RuleOptions, staged: WouldStage | None, chunk: list[Raw]) -> list[Judged]:
     """Hold every row of a chunk to the rules; in any process, in any order."""
     return [_judge(rules, staged, raw) for raw in chunk]
 
 
-def _judge(rules: RuleOptions, staged: Staged | None, raw: Raw) -> Judged:
+def _judge(rules: RuleOptions, staged: WouldStage | None, raw: Raw) -> Judged:
     if raw.fault:
         return _faulty(raw, [raw.fault])
     checked = examine(raw.row, rules)
@@ -158,7 +160,7 @@ def _faulty(raw: Raw, faults: list[Fault]) -> Judged:
 
 def _finished(raw: Raw, checked: Checked) -> Judged:
     why = "has a checklist; stage the row as it is"
-    rejected = Rejected(raw.where, checked.form.uuid, ALREADY, "checklists", why)
+    rejected = RejectedRow(raw.where, checked.form.uuid, ALREADY, "checklists", why)
     return Judged(raw.where, rejected=rejected, hits=frozenset({ALREADY}))
 
 
@@ -171,14 +173,14 @@ class _Sorter:
         self._contents: set[str] = set()
         self._rows = -1
 
-    def sort(self, row: Judged) -> str | Rejected:
+    def sort(self, row: Judged) -> str | RejectedRow:
         """A candidate's key, or why the row is none."""
         self._rows += 1
         if row.rejected:
             return row.rejected
         if fault := self._repeated(row):
             self.repeats[str(fault.reason)] += 1
-            return Rejected(row.where, row.uuid, str(fault.reason), fault.field, fault.message)
+            return RejectedRow(row.where, row.uuid, str(fault.reason), fault.field, fault.message)
         return row.unwanted or row.key
 
     def _repeated(self, row: Judged) -> Fault | None:
@@ -191,8 +193,8 @@ class _Sorter:
         return None
 
 
-def _rejected(raw: Raw, fault: Fault) -> Rejected:
-    return Rejected(**reject(raw.where, raw.row, fault))
+def _rejected(raw: Raw, fault: Fault) -> RejectedRow:
+    return RejectedRow(**reject(raw.where, raw.row, fault))
 
 
 def _sample(raw: Raw, form: Form) -> Sample:

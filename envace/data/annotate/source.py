@@ -1,6 +1,6 @@
 """The raw rows to annotate: a file or folder that is named, else `data.*` of the parameters, fetched as for staging.
 
-Flows in: a path or parameters. Flows out: `Source`, the files and what is known of where they come from.
+Flows in: a path or parameters. Flows out: `AnnotateSource`, the files and what is known of where they come from.
 Invariant: a source of the parameters is verified and held against its last use exactly as staging does it.
 """
 
@@ -13,18 +13,20 @@ from envace.config import Params
 from envace.data.fetch import fetch, place
 from envace.data.progress import Say
 from envace.data.readers import READERS
-from envace.data.source_files import UNSTATED, Fetched, SourceFile
+from envace.data.source_files import UNSTATED, SourceFile
 from envace.errors import DataError, ParamsError
 from envace.io.files import sha256
 from envace.types import JSON
 
 
 @dataclass(frozen=True)
-class Source:
-    """`Source([(Path("raw/a.jsonl"), "a.jsonl")], {"kind": "local", "uri": "raw", ...})`"""
+class AnnotateSource:
+    """`AnnotateSource([(Path("raw/a.jsonl"), "a.jsonl")], {"kind": "local", "uri": "raw", ...})`"""
 
-    files: list[tuple[Path, str]] = field(default_factory=list)  # path, name in messages
-    about: dict[str, JSON] = field(default_factory=dict)  # kind, uri, revision, licence, files
+    files: list[tuple[Path, str]] = field(default_factory=list)
+    """Path, name in messages."""
+    about: dict[str, JSON] = field(default_factory=dict)
+    """Kind, uri, revision, licence, files."""
 
     @property
     def label(self) -> str:
@@ -38,7 +40,7 @@ class Source:
         return "" if self.about["licence"] == UNSTATED else str(self.about["licence"])
 
 
-def source_at(path: Path) -> Source:
+def source_at(path: Path) -> AnnotateSource:
     """A file or folder of this machine. Raises DataError where it holds no rows."""
     if path.is_file() and path.suffix in READERS:
         files = [(path, path.name)]
@@ -50,12 +52,12 @@ def source_at(path: Path) -> Source:
     if not files:
         raise DataError(f"{path} holds no rows; name a file or folder of {', '.join(sorted(READERS))}")
     known = [asdict(SourceFile(name, f.stat().st_size, sha256(f))) for f, name in files]
-    return Source(
+    return AnnotateSource(
         files, {"kind": "local", "uri": str(path), "revision": "", "licence": UNSTATED, "files": known}
     )
 
 
-def source_of(params: Params, say: Say) -> Source:
+def source_of(params: Params, say: Say) -> AnnotateSource:
     """`data.source` of the parameters, fetched. Raises DataError, EnvironmentUnready and ParamsError."""
     if params.data.source == "desk":
         raise ParamsError(
@@ -63,8 +65,5 @@ def source_of(params: Params, say: Say) -> Source:
             "under data (hub, s3 or local) in --params"
         )
     fetched = fetch(params, place(params), say)
-    return _fetched(replace(fetched, licence=params.data.licence or fetched.licence))
-
-
-def _fetched(fetched: Fetched) -> Source:
-    return Source([(fetched.folder / f.name, f.name) for f in fetched.files], fetched.about())
+    about = replace(fetched, licence=params.data.licence or fetched.licence).about()
+    return AnnotateSource([(fetched.folder / f.name, f.name) for f in fetched.files], about)

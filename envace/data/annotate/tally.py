@@ -1,7 +1,6 @@
-"""What a run came to, in numbers.
+"""What a run came to, in numbers: the body of report.json.
 
-Flows in: rows with their results, and the records of their calls. Flows out: the body of report.json.
-Invariant: read = annotated + rejected + undecided + failed + not_sampled. Numbers come from the source and the journal alone, so
+read = annotated + rejected + undecided + failed + not_sampled. Numbers come from the source and the journal alone, so
 the same journal gives the same report.
 """
 
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from envace.data.annotate.course import Outcome, Result
 from envace.data.annotate.dialogue import Sample
-from envace.data.annotate.journal import Record
+from envace.data.annotate.journal import CallRecord
+from envace.data.annotate.next_call import Outcome, Result
 from envace.types import JSON
 
 SUMS = ("requests", "read", "written", "seconds", "usd")
@@ -23,19 +22,16 @@ class Tally:
     """Filled row by row; `report()` at the end."""
 
     read: int = 0
-    not_sampled: int = 0  # pass the rules, but --limit takes others
+    not_sampled: int = 0
+    """Pass the rules, but --limit takes others."""
     outcomes: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, Counter[str]] = field(default_factory=lambda: {o.value: Counter() for o in Outcome})
-    rejecting: Counter[str] = field(default_factory=Counter)  # filter pass -> rows it rejected
+    rejecting: Counter[str] = field(default_factory=Counter)
+    """Rows rejected, by filter pass."""
     labels: Counter[str] = field(default_factory=Counter)
     focus: Counter[str] = field(default_factory=Counter)
     licences: Counter[str] = field(default_factory=Counter)
     calls: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def passed_over(self) -> None:
-        """A row that --limit does not take."""
-        self.read += 1
-        self.not_sampled += 1
 
     def row(self, outcome: Outcome, reason: str = "", call: str = "") -> None:
         """One row and what became of it."""
@@ -51,27 +47,31 @@ class Tally:
         items = [item for turn in result.label.turns for item in turn]
         evidence = [part for item in items for part in item["evidence"]]
         self.labels.update(
-            turns=len(result.label.turns), items=len(items), evidence=len(evidence),
-            verbatim_evidence=sum(verbatim(part, sample) for part in evidence),
+            turns=len(result.label.turns),
+            items=len(items),
+            evidence=len(evidence),
+            verbatim_evidence=sum(sample.verbatim(part) for part in evidence),
             required=sum(item["required_for_next_turn"] for item in items),
-            renormalised_turns=result.label.renormalised, repaired_rows=result.repaired,
-        )  # fmt: skip
+            renormalised_turns=result.label.renormalised,
+            repaired_rows=result.repaired,
+        )
         self.focus.update(item["focus_on"] for item in items)
         licence = sample.about.get("license") or sample.about.get("licence") or "not stated"
         self.licences[str(licence)] += 1
 
-    def called(self, records: list[Record]) -> None:
+    def called(self, records: list[CallRecord]) -> None:
         """The calls of a row."""
         for r in records:
-            kind = r["call"].split(":")[0]
-            name = r["call"] if kind == "filter" else kind
-            sums = self.calls.setdefault(name, Counter())
+            kind, replied = r["call"].split(":")[0], r["reply"] is not None
+            sums = self.calls.setdefault(r["call"] if kind == "filter" else kind, Counter())
             sums.update({key: r[key] or 0 for key in SUMS})
-            replied = r["reply"] is not None
             sums.update(
-                calls=1, replies=replied, unstructured=replied and not r["structured"],
-                without_tokens=replied and None in (r["read"], r["written"]), without_price=replied and r["usd"] is None,
-            )  # fmt: skip
+                calls=1,
+                replies=replied,
+                unstructured=replied and not r["structured"],
+                without_tokens=replied and None in (r["read"], r["written"]),
+                without_price=replied and r["usd"] is None,
+            )
 
     def report(self) -> dict[str, JSON]:
         """Plain data. Raises AssertionError where rows are missing."""
@@ -92,14 +92,14 @@ class Tally:
 def _calls(sums: Counter[str]) -> dict[str, JSON]:
     known = sums["replies"] and not sums["without_price"]
     return {
-        "calls": sums["calls"], "replies": sums["replies"], "requests": sums["requests"],
-        "retries": sums["requests"] - sums["calls"], "unstructured_replies": sums["unstructured"],
-        "tokens_read": sums["read"], "tokens_written": sums["written"], "replies_without_tokens": sums["without_tokens"],
-        "seconds": round(sums["seconds"], 3), "usd": round(sums["usd"], 6) if known else None,
-    }  # fmt: skip
-
-
-def verbatim(evidence: dict[str, JSON], sample: Sample) -> bool:
-    """Whether a snippet stands word for word where it is said to."""
-    here = sample.places.get((evidence["turn"], evidence["step"]), {}).get(evidence["from"], "")
-    return " ".join(evidence["snippet"].split()) in " ".join(here.split())
+        "calls": sums["calls"],
+        "replies": sums["replies"],
+        "requests": sums["requests"],
+        "retries": sums["requests"] - sums["calls"],
+        "unstructured_replies": sums["unstructured"],
+        "tokens_read": sums["read"],
+        "tokens_written": sums["written"],
+        "replies_without_tokens": sums["without_tokens"],
+        "seconds": round(sums["seconds"], 3),
+        "usd": round(sums["usd"], 6) if known else None,
+    }

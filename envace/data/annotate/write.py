@@ -14,17 +14,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from envace.data.annotate.course import Course, Outcome, Result
 from envace.data.annotate.dialogue import Sample
-from envace.data.annotate.journal import Record
+from envace.data.annotate.journal import CallRecord
+from envace.data.annotate.next_call import Course, Outcome, Result
 from envace.data.annotate.page import page
-from envace.data.annotate.rows import Rejected, Triage
+from envace.data.annotate.rows import RejectedRow, Triage
 from envace.data.annotate.tally import Tally
 from envace.errors import EnvironmentUnready
 from envace.io.files import replacing, sha256, write_text
 from envace.types import JSON
 
-FORMAT = 2  # of report.json
+FORMAT = 2
+"""Of report.json."""
 ANNOTATED, REJECTED, UNFINISHED = "annotated.jsonl", "rejected.jsonl", "unfinished.jsonl"
 SPOT, REPORT = "spot.html", "report.json"
 
@@ -38,7 +39,7 @@ class Writer:
         self.lines: dict[str, int] = dict.fromkeys(files, 0)
         self.spot: list[tuple[str, dict[str, JSON], Sample]] = []  # a heap: the smallest leaves first
 
-    def left_out(self, row: Rejected) -> None:
+    def left_out(self, row: RejectedRow) -> None:
         """A row no call was made for."""
         self.tally.row(Outcome.REJECTED, row.reason)
         self._line(REJECTED, row.line())
@@ -89,8 +90,9 @@ def write(course: Course, triage: Triage) -> dict[str, JSON]:
         samples = triage.samples()
         for row in triage.rows:
             if row is None:
-                writer.tally.passed_over()
-            elif isinstance(row, Rejected):
+                writer.tally.read += 1
+                writer.tally.not_sampled += 1
+            elif isinstance(row, RejectedRow):
                 writer.left_out(row)
             else:
                 writer.sample(next(samples))
@@ -105,7 +107,7 @@ def write(course: Course, triage: Triage) -> dict[str, JSON]:
     return report
 
 
-def annotated(sample: Sample, result: Result, records: list[Record], course: Course) -> dict[str, JSON]:
+def annotated(sample: Sample, result: Result, records: list[CallRecord], course: Course) -> dict[str, JSON]:
     """The row with its checklists; what its calls cost is shared out evenly over its items."""
     prices = [r["usd"] for r in records if r["reply"] is not None]
     usd = None if None in prices else sum(prices)
@@ -116,15 +118,21 @@ def annotated(sample: Sample, result: Result, records: list[Record], course: Cou
         "uuid": sample.uuid,
         "messages": sample.messages,
         "tools": sample.tools,
-        "checklists": [[[{**item, "extra_info": own or None} for item in turn] for turn in result.label.turns]],
+        "checklists": [
+            [[{**item, "extra_info": own or None} for item in turn] for turn in result.label.turns]
+        ],
         **_licence(sample, o.source.licence),
         **sample.about,
         "annotator": {
-            "source": o.source.label, "model": o.model, "prompts": [course.prompts.filter_version, course.prompts.label_version],
-            "passes": list(o.passes), "label_effort": o.label_effort, "repaired": result.repaired,
+            "source": o.source.label,
+            "model": o.model,
+            "prompts": [course.prompts.filter_version, course.prompts.label_version],
+            "passes": list(o.passes),
+            "label_effort": o.label_effort,
+            "repaired": result.repaired,
             "price_usd": None if usd is None else round(usd, 9),
         },
-    }  # fmt: skip
+    }
 
 
 def _licence(sample: Sample, of_source: str) -> dict[str, str]:

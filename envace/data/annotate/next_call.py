@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
 from envace.data.annotate.dialogue import Sample
-from envace.data.annotate.filter import State, read_verdict
-from envace.data.annotate.instructions import Prompts
-from envace.data.annotate.journal import Journal, Record, call_key
-from envace.data.annotate.label import Label, read_label
-from envace.data.annotate.options import Options
-from envace.data.annotate.wire import Question
+from envace.data.annotate.journal import CallRecord, Journal, call_key
+from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.questions import Prompts, Question
+from envace.data.annotate.replies import Label, State, read_label, read_verdict
 
 
 class Outcome(StrEnum):
@@ -60,7 +58,7 @@ class Result:
 class Course:
     """`Course(options, prompts, journal).at(sample)`"""
 
-    options: Options
+    options: AnnotateOptions
     prompts: Prompts
     journal: Journal
 
@@ -74,7 +72,7 @@ class Course:
                 return settled
         return self._labelled(sample)
 
-    def asked(self, sample: Sample) -> list[Record]:
+    def asked(self, sample: Sample) -> list[CallRecord]:
         """Every record of the row's calls under these prompts and this model, tries that came to nothing included."""
         records = [r for name in self.options.pass_names for r in self.journal.all(self._key(sample, name))]
         labels = self.journal.all(self._key(sample, self.options.label_name))
@@ -83,34 +81,30 @@ class Course:
         }
         return [*records, *labels, *(r for key in repairs for r in self.journal.all(key))]
 
-    def _filtered(self, ask: Ask, record: Record) -> Ask | Result | None:
+    def _filtered(self, ask: Ask, record: CallRecord) -> Ask | Result | None:
         if (open_or_failed := _without_reply(ask, record)) is not None:
             return open_or_failed
         verdict = read_verdict(record["reply"])
         if verdict.state is State.UNDECIDED:
-            return _again(ask, _cut(record) or verdict.reason)
+            return replace(ask, why="reply_cut_off" if record["finish"] == "length" else verdict.reason)
         if verdict.state is State.REJECTED:
             return Result(Outcome.REJECTED, "llm_filter", ask.call, verdict.reason)
         return None
 
     def _labelled(self, sample: Sample) -> Ask | Result:
-        first = self._ask(sample, self.options.label_name)
-        if (record := self.journal.get(first.key)) is None:
-            return first
-        if (open_or_failed := _without_reply(first, record)) is not None:
-            return open_or_failed
-        label = read_label(record["reply"], sample, record["finish"])
-        if not label.faults:
-            return Result(Outcome.ANNOTATED, call=first.call, label=label)
-        mend = self._ask(sample, self._repair(record["reply"]), record["reply"], label.faults)
-        if (record := self.journal.get(mend.key)) is None:
-            return mend
-        if (open_or_failed := _without_reply(mend, record)) is not None:
-            return open_or_failed
-        label = read_label(record["reply"], sample, record["finish"])
-        if not label.faults:
-            return Result(Outcome.ANNOTATED, call=mend.call, label=label, repaired=True)
-        return Result(Outcome.FAILED, "faulty_label", mend.call, "; ".join(label.faults), again=first)
+        """The label, or its one repair."""
+        first = ask = self._ask(sample, self.options.label_name)
+        for repaired in (False, True):
+            if (record := self.journal.get(ask.key)) is None:
+                return ask
+            if (open_or_failed := _without_reply(ask, record)) is not None:
+                return open_or_failed
+            label = read_label(record["reply"], sample, record["finish"])
+            if not label.faults:
+                return Result(Outcome.ANNOTATED, call=ask.call, label=label, repaired=repaired)
+            if not repaired:
+                ask = self._ask(sample, self._repair(record["reply"]), record["reply"], label.faults)
+        return Result(Outcome.FAILED, "faulty_label", ask.call, "; ".join(label.faults), again=first)
 
     def _key(self, sample: Sample, call: str) -> str:
         return call_key(sample.key, call, self.options.model, self._version(call))
@@ -122,26 +116,16 @@ class Course:
         """A repair belongs to the very label it mends."""
         return f"repair:{self.options.label_effort}:{hashlib.sha256(json.dumps(reply).encode()).hexdigest()[:12]}"
 
-    def _ask(self, sample: Sample, call: str, *repair: object) -> Ask:
+    def _ask(self, sample: Sample, call: str, reply: str = "", faults: tuple[str, ...] = ()) -> Ask:
         kind, effort = call.split(":")[:2]
-        p = self.prompts
-        make = {"filter": p.ask_filter, "label": p.ask_label, "repair": p.ask_repair}[kind]
-        question = partial(make, sample, effort, *repair)
+        question = partial(self.prompts.question, kind, sample, effort, reply, faults)
         return Ask(call, self._key(sample, call), self._version(call), question)
 
 
-def _without_reply(ask: Ask, record: Record) -> Ask | Result | None:
+def _without_reply(ask: Ask, record: CallRecord) -> Ask | Result | None:
     """What a call that brought no reply means; None where it brought one."""
     if record["reply"] is not None:
         return None
     if record["fault"].startswith("refused"):
         return Result(Outcome.FAILED, record["fault"], ask.call, again=ask)
-    return _again(ask, record["fault"])
-
-
-def _again(ask: Ask, why: str) -> Ask:
-    return Ask(ask.call, ask.key, ask.prompt, ask.question, why)
-
-
-def _cut(record: Record) -> str:
-    return "reply_cut_off" if record["finish"] == "length" else ""
+    return replace(ask, why=record["fault"])

@@ -19,16 +19,17 @@ from envace.data.sizes import Size, size_of
 
 
 @dataclass(frozen=True)
-class Staged:
-    """`Staged.of(params).fault(sample)`"""
+class WouldStage:
+    """`WouldStage.of(params).fault(sample)`"""
 
     ratios: Ratios
     seed: int
     count: length.Counter
-    limit: int  # tokens of a first prompt
+    limit: int
+    """Tokens of a first prompt."""
 
     @classmethod
-    def of(cls, params: Params) -> Staged:
+    def of(cls, params: Params) -> WouldStage:
         """What staging with these parameters would do. Raises DataError where no tokenizer can be had."""
         count, _ = length.prompt_counter(params)
         return cls(knobs(params).ratios, params.seed, count, params.data.max_first_prompt_tokens)
@@ -37,10 +38,8 @@ class Staged:
         """Why staging would leave the row out; None where it would not."""
         tokens = self._tokens(sample)
         if tokens > self.limit:
-            words = (
-                f"the first prompt has {tokens} tokens, more than data.max_first_prompt_tokens ({self.limit})"
-            )
-            return Fault(Reject.PROMPT_TOO_LONG, "messages", words)
+            more = f"more than data.max_first_prompt_tokens ({self.limit})"
+            return Fault(Reject.PROMPT_TOO_LONG, "messages", f"the first prompt has {tokens} tokens, {more}")
         if dropped(self.ratios, self.seed, sample.uuid, _size(sample, tokens)):
             return Fault(Reject.NOT_SELECTED, "row", "is left out by data.select")
         return None
