@@ -141,9 +141,9 @@ def _run_stages(params: Params, root: Path, state: Path, dag: _dvc.Graph, force:
     import prefect.runtime
 
     from tasks.summary import log_summary
-    from tasks.tracking import Store, ended, tag_stage_hashes
+    from tasks.tracking import ProjectStore, ended, tag_stage_hashes
 
-    store = Store(params, root, state)
+    store = ProjectStore(params, root, state)
     with ended(store.start_parent()) as parent:
         commands = _dvc.Commands(root, state, stage_environment(parent.run_id))
         with ending(commands, partial(parent.end, "KILLED")):

@@ -62,7 +62,7 @@ def use(state: Path) -> dict[str, str]:
 
 def up(params: Params, state: Path) -> None:
     """Start what is not running yet; returns when both answer."""
-    from envace.track.client import connect, default_uri
+    from envace.track.store import connect, default_uri
 
     known = {name: entry for name, entry in read(state).items() if running(entry)}
     ports = {"prefect": params.prefect.port, "mlflow": params.mlflow.port}
@@ -98,7 +98,7 @@ def check_port(service: str, port: int) -> None:
 
 
 def _command(service: str, port: int, state: Path) -> list[str]:
-    from envace.track.client import default_uri
+    from envace.track.store import default_uri
 
     address = ["--host", HOST, "--port", str(port)]
     if service == "prefect":

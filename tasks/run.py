@@ -16,7 +16,7 @@ from envace.config import Params, to_dict
 from envace.io.redact import Redactor
 
 if TYPE_CHECKING:
-    from envace.track.client import RunLog
+    from envace.track.run_log import RunLog
 
 
 def state_dir(root: Path) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envace.config import Params
-from envace.track.client import RunLog
+from envace.track.run_log import RunLog
 
 OURS = "envace"  # the harness of benchmarks that are played in this process
 

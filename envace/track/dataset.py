@@ -15,10 +15,15 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from envace.errors import innermost
-from envace.track.client import RunLog
+from envace.track.run_log import RunLog, cause_of, outages
+from envace.types import JSON
+
+if TYPE_CHECKING:
+    import pyarrow
+    from mlflow.entities import DatasetInput
+    from mlflow.types.schema import Array, DataType, Object
 
 LONGEST_DIGEST = 36  # MLflow's own limit; the whole checksum is in the source
 LONGEST_NAME = 200
@@ -26,16 +31,20 @@ COUNTS = ("read", "kept", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """`Split("desk-train", "train", "data/staged/train.parquet", sha256="bb4e...", md5="90ab...")`."""
+class StagedSplit:
+    """`StagedSplit("desk-train", "train", "data/staged/train.parquet", sha256="bb4e...", md5="90ab...")`."""
 
     name: str
     split: str
-    path: str  # below the project's folder, as DVC names it
+    path: str
+    """Below the project's folder, as DVC names it."""
     sha256: str
-    md5: str  # under which DVC's cache and remotes keep the file
-    schema: str = ""  # MLflow's JSON
-    profile: dict[str, Any] = field(default_factory=dict)
+    md5: str
+    """Under which DVC's cache and remotes keep the file."""
+    schema: str = ""
+    """MLflow's JSON."""
+    profile: dict[str, JSON] = field(default_factory=dict)
+    """What MLflow shows beside it."""
 
     @property
     def context(self) -> str:
@@ -43,7 +52,7 @@ class Split:
         return "training" if self.split == "train" else "evaluation"
 
 
-def splits(staged: Path, names: Iterable[str]) -> list[Split]:
+def splits(staged: Path, names: Iterable[str]) -> list[StagedSplit]:
     """The splits of a staged folder that are there, by name."""
     manifest = _manifest(staged)
     return [
@@ -67,33 +76,31 @@ def log_datasets(log: RunLog, staged: Path, names: Iterable[str]) -> None:
         )
 
 
-def _refusal(log: RunLog, found: list[Split]) -> str | None:
+def _refusal(log: RunLog, found: list[StagedSplit]) -> str | None:
     """None when the datasets arrived, else why they did not."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         log.client.log_inputs(log.run_id, datasets=[_entity(log, s) for s in found])
-    except (MlflowException, SQLAlchemyError, OSError) as e:
-        text = str(innermost(e)).strip() or type(e).__name__
-        return log.redactor.text(text.splitlines()[0][:300])
+    except outages() as e:
+        return log.redactor.text(cause_of(e))
     return None
 
 
-def _entity(log: RunLog, s: Split) -> Any:
+def _entity(log: RunLog, s: StagedSplit) -> DatasetInput:
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-    source = {"uri": s.path, "dvc_md5": s.md5, "sha256": s.sha256}
     dataset = Dataset(
-        name=log.redactor.text(s.name), digest=s.sha256[:LONGEST_DIGEST],
-        source_type="local", source=json.dumps(source), schema=s.schema or None,
+        name=log.redactor.text(s.name),
+        digest=s.sha256[:LONGEST_DIGEST],
+        source_type="local",
+        source=json.dumps({"uri": s.path, "dvc_md5": s.md5, "sha256": s.sha256}),
+        schema=s.schema or None,
         profile=log.redactor.text(json.dumps(s.profile)),
-    )  # fmt: skip
+    )
     return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, s.context)])
 
 
-def _manifest(staged: Path) -> dict[str, Any]:
+def _manifest(staged: Path) -> dict[str, JSON]:
     try:
         data = json.loads((staged / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -101,23 +108,27 @@ def _manifest(staged: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _split(path: Path, split: str, manifest: dict[str, Any]) -> Split:
+def _split(path: Path, split: str, manifest: dict[str, JSON]) -> StagedSplit:
     md5, sha256 = _hashes(path)
-    return Split(
-        name=f"{_origin(_part(manifest, 'source'))}-{split}", split=split,
-        path=f"data/staged/{path.name}", sha256=sha256, md5=md5,
-        schema=_schema(path), profile=_profile(path, sha256, manifest),
-    )  # fmt: skip
+    return StagedSplit(
+        name=f"{_origin(_part(manifest, 'source'))}-{split}",
+        split=split,
+        path=f"data/staged/{path.name}",
+        sha256=sha256,
+        md5=md5,
+        schema=_schema(path),
+        profile=_profile(path, sha256, manifest),
+    )
 
 
-def _origin(source: dict[str, Any]) -> str:
+def _origin(source: dict[str, JSON]) -> str:
     """The last part of a source's address, else its kind: `desk`, `Nemotron-Agentic-v1`."""
     last = str(source.get("uri") or "").rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.")
     return (name or str(source.get("kind") or "staged"))[:LONGEST_NAME]
 
 
-def _profile(path: Path, sha256: str, manifest: dict[str, Any]) -> dict[str, Any]:
+def _profile(path: Path, sha256: str, manifest: dict[str, JSON]) -> dict[str, JSON]:
     """What MLflow shows beside a dataset."""
     about = _part(_part(manifest, "outputs"), path.name)
     if about.get("sha256") != sha256:
@@ -128,7 +139,7 @@ def _profile(path: Path, sha256: str, manifest: dict[str, Any]) -> dict[str, Any
     return {"rows": about.get("rows"), "bytes": about.get("bytes"), **origin, **read}
 
 
-def _part(data: dict[str, Any], key: str) -> dict[str, Any]:
+def _part(data: dict[str, JSON], key: str) -> dict[str, JSON]:
     value = data.get(key)
     return value if isinstance(value, dict) else {}
 
@@ -157,7 +168,7 @@ def _schema(path: Path) -> str:
     return json.dumps({"mlflow_colspec": schema.to_dict()})
 
 
-def _type(kind: Any) -> Any:
+def _type(kind: pyarrow.DataType) -> Array | Object | DataType:
     import pyarrow.types as t
     from mlflow.types.schema import Array, DataType, Object, Property
 

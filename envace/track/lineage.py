@@ -14,9 +14,11 @@ import subprocess
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from envace.config import Params
+from envace.rollout.prompts import load_prompt_set
 
 NONE = "none"
 PACKAGES = ("envace", "verl", "vllm", "torch", "transformers", "ray", "mlflow", "prefect", "dvc")
@@ -70,23 +72,6 @@ def checkpoint_hash(root: Path, policy: str) -> str:
     return json.loads(card.read_text()).get("hash") or NONE
 
 
-def prompt_set_hash(name: str) -> str:
-    """Hash over the files of a prompt set, names included."""
-    folder = Path(__file__).resolve().parents[1] / "prompts" / name
-    try:
-        from envace.rollout.prompts import load_prompt_set
-    except ImportError:
-        pass
-    else:
-        return load_prompt_set(name).hash
-    if not folder.is_dir():
-        return NONE
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """Installed versions of what computes the result."""
@@ -99,8 +84,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def lineage_tags(root: Path, params: Any, stage: str = "", policy: str = "") -> dict[str, str]:
-    """Every lineage tag of one run. `params` is envace.config.Params."""
+def lineage_tags(root: Path, params: Params, stage: str = "", policy: str = "") -> dict[str, str]:
+    """Every lineage tag of one run."""
     tags = {
         "git.commit": git_commit(root),
         "git.dirty": git_dirty(root),
@@ -109,7 +94,7 @@ def lineage_tags(root: Path, params: Any, stage: str = "", policy: str = "") -> 
         "envace.size": params.size,
         "envace.seed": str(params.seed),
         "data.manifest": file_hash(root / "data" / "staged" / "manifest.json"),
-        "prompts.hash": prompt_set_hash(params.rollout.prompt_set),
+        "prompts.hash": load_prompt_set(params.rollout.prompt_set).hash,
         **{f"version.{name}": version for name, version in versions().items()},
     }
     if stage:

@@ -1,7 +1,7 @@
 """Episodes of a stage as MLflow traces: a sample, and what failed.
 
 Flows in: the episodes a stage leaves, in memory or as lines of a file. Flows out: traces under the stage's run,
-and `Books` that say how many.
+and `TraceCounts` that say how many.
 Invariant: every episode stays where DVC keeps it; a trace is a picture of it. Whatever goes wrong in making or
 sending one costs that picture alone, is counted and named, and never ends the stage; a store that does not answer
 is left after `FAULTS_TO_STOP` faults in a row or at the deadline (`DEADLINE_S`, longer for very many traces).
@@ -18,27 +18,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from envace.errors import innermost
-from envace.io.redact import Redactor
 from envace.rollout.pool import outcome
-from envace.track.client import RunLog
-from envace.track.cut import Cutter
-from envace.types import Episode, StopReason, from_json
+from envace.track.run_log import RunLog
+from envace.track.trace_limits import Limits
+from envace.types import Episode, StopReason, from_json, replace
 
-DEADLINE_S, SECONDS_EACH = (
-    120.0,
-    0.25,
-)  # of all traces of a stage: the first, or so long for each if that is more
+if TYPE_CHECKING:
+    from mlflow.entities import Span, TraceInfo
+
+DEADLINE_S = 120.0  # of all traces of a stage; SECONDS_EACH for each where that is more
+SECONDS_EACH = 0.25
 FAULTS_TO_STOP = 3
 LONGEST_CAUSE = 200
 RANK = {"failed": 0, "cancelled": 1, "truncated": 2}  # which failures are shown first
 
 
-class Head(msgspec.Struct):
+class EpisodeHead(msgspec.Struct):
     """What the choice needs to know of an episode."""
 
     id: str
@@ -51,7 +51,7 @@ class Head(msgspec.Struct):
 class Candidate:
     """An episode that may be shown, and how to get it."""
 
-    head: Head
+    head: EpisodeHead
     load: Callable[[], Episode]
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -62,8 +62,8 @@ class Candidate:
 
 
 @dataclass(slots=True, kw_only=True)
-class Books:
-    """`Books(episodes=384, failed=9, chosen=25, chosen_failed=9, written=25)`"""
+class TraceCounts:
+    """`TraceCounts(episodes=384, failed=9, chosen=25, chosen_failed=9, written=25)`"""
 
     episodes: int = 0
     unreadable: int = 0  # lines that hold no episode
@@ -83,7 +83,7 @@ class Books:
         """Failures above the limit."""
         return self.failed - self.chosen_failed
 
-    def counts(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """For metrics."""
         names = ("written", "failed", "left_out", "lost", "unreadable", "seconds")
         return {name: float(getattr(self, name)) for name in names}
@@ -106,13 +106,13 @@ class Books:
 def of_episodes(episodes: Iterable[Episode], tags: Mapping[str, str]) -> Iterator[Candidate]:
     """Episodes in memory."""
     for e in episodes:
-        head = Head(e.id, e.group_id, e.stop, e.unscored_reason)
-        yield Candidate(head=head, load=partial(_same, e), tags=tags)
+        head = EpisodeHead(e.id, e.group_id, e.stop, e.unscored_reason)
+        yield Candidate(head=head, load=partial(replace, e), tags=tags)
 
 
 def of_file(path: Path, tags: Mapping[str, str]) -> Iterator[Candidate | None]:
     """Episodes of a .jsonl file; None for a line that holds none. Only chosen ones are read whole."""
-    decoder, at = msgspec.json.Decoder(Head), 0
+    decoder, at = msgspec.json.Decoder(EpisodeHead), 0
     with path.open("rb") as lines:
         for line in lines:
             try:
@@ -143,64 +143,71 @@ def log_traces(
     failed: int,
     tags: Mapping[str, str],
     deadline_s: float | None = None,
-) -> Books:
+) -> TraceCounts:
     """Write the chosen episodes under the run of `log`. Raises nothing that MLflow or an episode is to blame for."""
     began = time.monotonic()
     found = list(candidates)
     readable = [c for c in found if c is not None]
     chosen = choose(readable, sample, failed)
-    books = Books(
-        episodes=len(readable), unreadable=len(found) - len(readable), failed=sum(c.failed for c in readable),
-        chosen=len(chosen), chosen_failed=sum(c.failed for c in chosen),
-    )  # fmt: skip
+    counts = TraceCounts(
+        episodes=len(readable),
+        unreadable=len(found) - len(readable),
+        failed=sum(c.failed for c in readable),
+        chosen=len(chosen),
+        chosen_failed=sum(c.failed for c in chosen),
+    )
     if chosen and log.degraded:
-        books.cause = "MLflow went away earlier"
+        counts.cause = "MLflow went away earlier"
     elif chosen:
-        _write(log, chosen, tags, books, deadline_s or max(DEADLINE_S, SECONDS_EACH * len(chosen)))
-    books.seconds = time.monotonic() - began
-    return books
+        _write(log, chosen, tags, counts, deadline_s or max(DEADLINE_S, SECONDS_EACH * len(chosen)))
+    counts.seconds = time.monotonic() - began
+    return counts
 
 
 def _write(
-    log: RunLog, chosen: Sequence[Candidate], tags: Mapping[str, str], books: Books, deadline_s: float
+    log: RunLog, chosen: Sequence[Candidate], tags: Mapping[str, str], counts: TraceCounts, deadline_s: float
 ) -> None:
     """On a thread of its own, which a stage leaves behind at the deadline."""
     over = threading.Event()
-    worker = threading.Thread(target=_work, args=(log, chosen, tags, books, over), name="traces", daemon=True)
+    worker = threading.Thread(
+        target=_work, args=(log, chosen, tags, counts, over), name="traces", daemon=True
+    )
     worker.start()
     worker.join(deadline_s)
     over.set()
     if worker.is_alive():
-        books.cause = books.cause or f"{'not done' if books.written else 'no answer'} within {deadline_s:g} s"
+        counts.cause = (
+            counts.cause or f"{'not done' if counts.written else 'no answer'} within {deadline_s:g} s"
+        )
 
 
 def _work(
-    log: RunLog, chosen: Sequence[Candidate], tags: Mapping[str, str], books: Books, over: threading.Event
+    log: RunLog,
+    chosen: Sequence[Candidate],
+    tags: Mapping[str, str],
+    counts: TraceCounts,
+    over: threading.Event,
 ) -> None:
-    cutter, faults, experiment = Cutter(log.redactor), 0, ""
+    from envace.track.trace_spans import trace_of  # late: MLflow's tracing is heavy
+
+    limits, faults, experiment = Limits(log.redactor), 0, ""
     for candidate in chosen:
         if over.is_set() or faults >= FAULTS_TO_STOP:
             return
         try:
             experiment = experiment or log.client.get_run(log.run_id).info.experiment_id
-            _one(log, candidate, {**tags, **candidate.tags}, experiment, cutter)
+            episode, all_tags = candidate.load(), {**tags, **candidate.tags}
+            where = {"run_id": log.run_id, "experiment": experiment}
+            trace = trace_of(episode, **where, limits=limits, tags=all_tags, ended_ns=time.time_ns())
+            send(log.client.tracking_uri, *trace)
         except Exception as e:  # the documented boundary: a picture that fails must not cost what it shows
             faults += 1
-            books.cause = books.cause or _named(e, log.redactor)
-            continue
-        faults, books.written = 0, books.written + 1
+            counts.cause = counts.cause or _named(e, log)
+        else:
+            faults, counts.written = 0, counts.written + 1
 
 
-def _one(log: RunLog, candidate: Candidate, tags: Mapping[str, str], experiment: str, cutter: Cutter) -> None:
-    from envace.track.spans import trace_of  # late: MLflow's tracing is heavy
-
-    info, spans = trace_of(
-        candidate.load(), run_id=log.run_id, experiment=experiment, cutter=cutter, tags=tags, ended_ns=time.time_ns(),
-    )  # fmt: skip
-    send(log.client.tracking_uri, info, spans)
-
-
-def send(uri: str, info: Any, spans: Sequence[Any]) -> None:
+def send(uri: str, info: TraceInfo, spans: Sequence[Span]) -> None:
     """One finished trace, in this thread. Raises what the store raises.
 
     MLflow's public functions write to a global run and experiment from a queue of their own, which drops what
@@ -210,17 +217,13 @@ def send(uri: str, info: Any, spans: Sequence[Any]) -> None:
 
     client = TracingClient(uri)
     client.start_trace(info)
-    client.log_spans(info.experiment_id, list(spans))
+    client.log_spans(info.experiment_id or "", list(spans))
 
 
-def _named(error: Exception, redactor: Redactor) -> str:
+def _named(error: Exception, log: RunLog) -> str:
     cause = innermost(error)
-    text = redactor.text(str(cause)).strip().partition("\n")[0][:LONGEST_CAUSE]
+    text = log.redactor.text(str(cause)).strip().partition("\n")[0][:LONGEST_CAUSE]
     return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-
-
-def _same(episode: Episode) -> Episode:
-    return episode
 
 
 def _read(path: Path, at: int, size: int) -> Episode:

@@ -74,13 +74,11 @@ def test_every_stage_that_plays_depends_on_the_prompt_sets():
 
 
 def test_what_a_run_remembers_follows_the_text_of_the_set(root):
-    from envace.track.lineage import prompt_set_hash
-
-    before = prompt_set_hash("mine")
-    assert before == prompt_set_hash("full")  # a copy
+    before = prompts.load_prompt_set("mine").hash
+    assert before == prompts.load_prompt_set("full").hash  # a copy
     (root / "mine/act.txt").write_text("Be brief.")
     prompts.load_prompt_set.cache_clear()
-    assert prompt_set_hash("mine") != before
+    assert prompts.load_prompt_set("mine").hash != before
 
 
 def test_what_stands_in_the_place_of_a_file_and_cannot_be_read_is_named(root):

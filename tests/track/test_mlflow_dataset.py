@@ -14,18 +14,11 @@ from mlflow.exceptions import MlflowException
 
 from envace.config import parse
 from envace.data.stage import stage
-from envace.track import client as c
 from envace.track.dataset import log_datasets, splits
+from envace.track.run_log import replay
 from tasks.data import note_rows, report_manifest
 
 PARAMS = parse({"policy": {"kind": "tiny"}, "desk": {"train_tasks": 4, "held_tasks": 2, "files_tasks": 3}})
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    state = tmp_path_factory.mktemp("store")
-    client = c.connect(c.default_uri(state), state)
-    return client, c.experiment(client, "envace", state), state
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +36,7 @@ def own(staged, tmp_path):
 
 
 def start(store):
-    client, experiment, state = store
-    return c.start_run(client, experiment, "stage_data", state, kind="stage")
+    return store.start_run("stage_data", kind="stage")
 
 
 def inputs(log) -> dict:
@@ -95,7 +87,7 @@ def test_runs_on_the_same_rows_are_found_by_one_digest(store, staged):
         log_datasets(log, staged, (split,))  # a resumed stage says it again
         assert len(inputs(log)) == 1
     digest = inputs(logs[0])["desk-held"][0].digest
-    found = store[0].search_runs([store[1]], f"dataset.digest = '{digest}'", max_results=1000)
+    found = store.client.search_runs([store.experiment], f"dataset.digest = '{digest}'", max_results=1000)
     assert {logs[0].run_id, logs[1].run_id} <= {r.info.run_id for r in found}
     assert logs[2].run_id not in {r.info.run_id for r in found}
 
@@ -171,28 +163,27 @@ class Refusing:
 
 def test_a_store_that_refuses_datasets_gets_tags_and_one_line_is_said(store, staged, capsys):
     log = start(store)
-    log.client = Refusing(store[0])
+    log.client = Refusing(store.client)
     log_datasets(log, staged, ("train", "held"))
     assert capsys.readouterr().err == (
         "warning: MLflow took no dataset (no such endpoint); the run's tags data.<split> name the rows instead\n"
     )
-    tags = store[0].get_run(log.run_id).data.tags
+    tags = store.client.get_run(log.run_id).data.tags
     whole = manifest(staged)["outputs"]["train.parquet"]["sha256"]
     assert tags["data.train"] == f"desk-train sha256 {whole}" and "data.held" in tags and not log.degraded
 
 
 def test_a_store_that_went_away_gets_the_checksums_at_the_next_start(store, staged, capsys):
-    client, _, state = store
     log = start(store)
-    log.client = Refusing(client, gone=True)
+    log.client = Refusing(store.client, gone=True)
     log_datasets(log, staged, ("train",))
     log_datasets(log, staged, ("held",))  # away by now: not even tried
     assert log.degraded and capsys.readouterr().err.count("warning") == 1
-    (buffer,) = (state / "mlflow-buffer").glob(f"{log.run_id}*.jsonl")
+    (buffer,) = (store.state / "mlflow-buffer").glob(f"{log.run_id}*.jsonl")
     lines = buffer.read_text().splitlines()
     buffer.write_text("\n".join(lines[1:]) + "\n")  # without its owner, as one whose process is gone
-    assert c.replay(client, state) == 2
-    assert {"data.train", "data.held"} <= client.get_run(log.run_id).data.tags.keys()
+    assert replay(store.client, store.state) == 2
+    assert {"data.train", "data.held"} <= store.client.get_run(log.run_id).data.tags.keys()
 
 
 def test_staging_logs_what_it_left_out_and_its_splits(store, own):

@@ -6,8 +6,8 @@ import pytest
 from trace_kit import EPISODE, MESSAGES, OBSERVATIONS, named, read, unscored, write
 
 from envace.io.redact import MARK, Redactor
-from envace.track import client as c
-from envace.track import cut, spans
+from envace.track import trace_limits, trace_spans
+from envace.track.store import Store
 from envace.types import Message, Role, Source, StopReason, ToolCall, replace
 
 CANARY = 'canary-<zqzq>"never\\seen'
@@ -159,9 +159,8 @@ def test_calls_rehearsed_at_once_begin_at_once_and_count_once(log):
 
 def test_no_secret_arrives_wherever_it_stood(store, monkeypatch):
     monkeypatch.setenv("CANARY_KEY", CANARY)
-    client, experiment, state = store
     redactor = Redactor({"judge": {"key_env": "CANARY_KEY"}})
-    log = c.start_run(client, experiment, "r", state, kind="stage", redactor=redactor)
+    log = Store(store.uri, "envace", store.state, redactor).start_run("r", kind="stage")
     call = ToolCall(name=CANARY, arguments={CANARY: CANARY, "password": "hunter22"})
     content = json.dumps({"echo": CANARY})
     said = (
@@ -179,26 +178,26 @@ def test_no_secret_arrives_wherever_it_stood(store, monkeypatch):
     [trace] = read(log)
     whole = json.dumps([trace.info.to_dict(), [s.to_dict() for s in trace.data.spans]], default=str)
     assert "zqzq" not in whole and "never" not in whole and "hunter22" not in whole and MARK in whole
-    assert "zqzq" not in (state / "mlflow.db").read_bytes().decode("latin-1")
+    assert "zqzq" not in (store.state / "mlflow.db").read_bytes().decode("latin-1")
 
 
 def test_long_texts_and_many_entries_are_cut_after_redaction_and_say_by_how_much():
-    cutter = cut.Cutter(Redactor({"key_env": "K"}, {"K": "tiger-7-tiger"}))
-    assert cutter.text("x" * 3995 + "tiger-7-tiger", 3999).endswith("… [4005 characters]")  # ten are the mark
-    assert "tig" not in cutter.text("x" * 3995 + "tiger-7-tiger")
-    cut_off = cutter.text("a" * 5000)
-    assert cut_off.endswith("… [5000 characters]") and len(cut_off) == cut.LONGEST_TEXT
-    assert len(cutter.json({str(k): "b" * 3000 for k in range(90)})) < cut.LONGEST_VALUE + 100
-    found = json.loads(cutter.json({"many": list(range(1000)), "odd": float("nan"), "bad": "\ud800\0"}))
+    limits = trace_limits.Limits(Redactor({"key_env": "K"}, {"K": "tiger-7-tiger"}))
+    assert limits.text("x" * 3995 + "tiger-7-tiger", 3999).endswith("… [4005 characters]")  # ten are the mark
+    assert "tig" not in limits.text("x" * 3995 + "tiger-7-tiger")
+    cut_off = limits.text("a" * 5000)
+    assert cut_off.endswith("… [5000 characters]") and len(cut_off) == trace_limits.LONGEST_TEXT
+    assert len(limits.json({str(k): "b" * 3000 for k in range(90)})) < trace_limits.LONGEST_VALUE + 100
+    found = json.loads(limits.json({"many": list(range(1000)), "odd": float("nan"), "bad": "\ud800\0"}))
     assert found["many"][-1] == "… [1000 entries]" and (found["odd"], found["bad"]) == ("nan", "\ufffd\ufffd")
     deep: object = "x"
     for _ in range(60):
         deep = [deep]
-    assert "nested deeper" in cutter.json(deep)
+    assert "nested deeper" in limits.json(deep)
 
 
 def test_an_episode_of_very_many_steps_shows_its_first_ones_and_counts_the_rest(log, monkeypatch):
-    monkeypatch.setattr(spans, "MOST_SPANS", 3)
+    monkeypatch.setattr(trace_spans, "MOST_SPANS", 3)
     write(log, [EPISODE])
     root, *children = read(log)[0].data.spans
     assert len(children) == 3 and root.attributes["spans_left_out"] == 6

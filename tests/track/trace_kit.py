@@ -4,8 +4,8 @@ MLflow store to write them to."""
 import pytest
 
 from envace.io.redact import Redactor
-from envace.track import client as c
 from envace.track import traces
+from envace.track.store import Store, default_uri
 from envace.types import (
     Answer,
     Episode,
@@ -94,14 +94,12 @@ def episodes(groups, members, **changes):
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
     state = tmp_path_factory.mktemp("store")
-    client = c.connect(c.default_uri(state), state)
-    return client, c.experiment(client, "envace", state), state
+    return Store(default_uri(state), "envace", state, Redactor(environ={}))
 
 
 @pytest.fixture
 def log(store):
-    client, experiment, state = store
-    return c.start_run(client, experiment, "evaluate@a-b", state, kind="stage", redactor=Redactor(environ={}))
+    return store.start_run("evaluate@a-b", kind="stage")
 
 
 def write(log, found, sample=100, failed=100, tags=None, **more):
