@@ -1,4 +1,5 @@
-"""`python -m benchmarks [NAME ...]`: what a training step spends time on, beside named peers; the laptop run as a whole."""
+"""`python -m benchmarks [NAME ...]`: what a training step spends time on, beside named peers; the laptop run
+as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ALL = {
 
 
 def main() -> None:
-    """Numbers are printed and appended to .state/benchmarks; nothing is timed before the results are equal."""
+    """Numbers are printed and appended to .state/benchmarks; nothing is timed before the results are
+    equal."""
     cli = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     cli.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; by default all but laptop"

@@ -1,8 +1,7 @@
 """Group advantages of one batch: ours beside verl's loop and verl's vectorised function.
 
-Nothing is timed before all three agree on every advantage. verl offers no number a row, so both are spread over tokens.
-Ours takes text ids, as the trainer has them.
-"""
+Nothing is timed before all three agree on every advantage. verl offers no number a row, so both are spread
+over tokens. Ours takes text ids, as the trainer has them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """An event loop whose sleeps take no time: the seconds a program would need on a machine of its own.
 
-Flows in: a coroutine. Flows out: its result and seconds: CPU of this process plus what was slept, which is skipped.
-Invariant: timers run in the order in which they would have run; what another process takes from the CPU counts for
-nothing. A loop that waits for a thread or a socket without a timer waits for real, and that is not counted.
-"""
+Flows in: a coroutine. Flows out: its result and seconds: CPU of this process plus what was slept, which is
+skipped. Invariant: timers run in the order in which they would have run; what another process takes from the
+CPU counts for nothing. A loop that waits for a thread or a socket without a timer waits for real, and that is
+not counted."""
 
 from __future__ import annotations
 

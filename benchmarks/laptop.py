@@ -1,7 +1,8 @@
-"""The whole laptop run as a new user has it: a clone of HEAD, `make repro`, seconds of each stage and peak memory.
+"""The whole laptop run as a new user has it: a clone of HEAD, `make repro`, seconds of each stage and peak
+memory.
 
-The virtual environment of this checkout is used, so that what is measured is the run and not the package index.
-"""
+The virtual environment of this checkout is used, so that what is measured is the run and not the package
+index."""
 
 from __future__ import annotations
 

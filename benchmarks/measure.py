@@ -1,4 +1,5 @@
-"""What the comparisons share: alternating rounds, a table of medians, and JSON with the versions behind the numbers."""
+"""What the comparisons share: alternating rounds, a table of medians, and JSON with the versions behind the
+numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def report(name: str, what: str, spent: Mapping[str, list[float]], ours: str, un
     for entry, values in spent.items():
         low, high = min(values), max(values)
         print(
-            f"  {entry:26} {median[entry]:10.2f} {unit} [{low:.2f}, {high:.2f}]  {times.get(entry, 1):8.2f}x ours"
+            f"  {entry:26} {median[entry]:10.2f} {unit} [{low:.2f}, {high:.2f}]  {times.get(entry, 1):8.2f}x "
+            "ours"
         )
     versions = {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}}
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""Building the prompts of one episode: ours beside rendering the chat anew and beside verl's continuous-token builder.
+"""Building the prompts of one episode: ours beside rendering the chat anew and beside verl's continuous-token
+builder.
 
-Nothing is timed before all agree on the ids of every prompt. Parsing replies and sampling are no part of it. Ours and
-verl's keep masks and log-probabilities as they go; rendering anew keeps none. verl's builder is timed as its agent loop
-calls it (with the tools) and, at its best, without tools, which the ids do not need.
+Nothing is timed before all agree on the ids of every prompt. Parsing replies and sampling are no part of it.
+Ours and verl's keep masks and log-probabilities as they go; rendering anew keeps none. verl's builder is
+timed as its agent loop calls it (with the tools) and, at its best, without tools, which the ids do not need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""When episodes wait for each other: ours beside a lock-step loop and verl's agent loops, on one latency model.
+"""When episodes wait for each other: ours beside a lock-step loop and verl's agent loops, on one latency
+model.
 
-All three bring the same episodes, token for token, or nothing is reported. Requests sleep, and the sleeps are skipped
-(`clock`): seconds are CPU of this process plus what would have been slept.
+All three bring the same episodes, token for token, or nothing is reported. Requests sleep, and the sleeps are
+skipped (`clock`): seconds are CPU of this process plus what would have been slept.
 
   lock-step   as the authors' code: all live episodes make a request, and none goes on before the slowest is done; ACT,
               REHEARSE and the judge take turns. The calls of a message are answered at once (theirs one after another).

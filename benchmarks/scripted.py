@@ -3,9 +3,9 @@
 Words and seconds of a request depend on the seed and on which request it is, never on when it is made; so
 however episodes are scheduled, they are the same episodes.
 
-An episode has 3 to 20 ACT generations over one to three user turns; all but the last of a turn make one or two calls,
-which REHEARSE answers; a judge answers each turn. Seconds are log-normal around a median for each kind.
-"""
+An episode has 3 to 20 ACT generations over one to three user turns; all but the last of a turn make one or
+two calls, which REHEARSE answers; a judge answers each turn. Seconds are log-normal around a median for each
+kind."""
 
 from __future__ import annotations
 

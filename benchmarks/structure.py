@@ -1,4 +1,5 @@
-"""`make structure`: how much there is to read, and what ties it together. Paths narrow it: ARGS="envace/judge tests/judge".
+"""`make structure`: how much there is to read, and what ties it together. Paths narrow it: ARGS="envace/judge
+tests/judge".
 
 Flows in: the tracked files. Flows out: one line a figure, then the places behind it with --where.
 """
@@ -124,15 +125,18 @@ def main() -> None:
     print(f"classes of one name in several files {len(several)}")
     print("loose annotations        " + ", ".join(f"{k} {v}" for k, v in sorted(total.items())))
     print(
-        f"functions in 100 lines   {100 * functions / max(1, sloc):6.1f}   (of {sloc} without blank lines, comments, docstrings)"
+        f"functions in 100 lines   {100 * functions / max(1, sloc):6.1f}   (of {sloc} without blank lines, "
+        "comments, docstrings)"
     )
     print(
-        f"lines over 110           {len(long):6}\nfmt: skip                {len(unformatted):6}\nwords of documents       {words:6}"
+        f"lines over 110           {len(long):6}\nfmt: skip                {len(unformatted):6}\nwords of "
+        f"documents       {words:6}"
     )
     tied, up = circles() if not args.paths else ([], [])
     if not args.paths:
         print(
-            f"circles of files         {len(tied):6}   ({sum(map(len, tied))} files)\narrows within circles of rooms {len(up)}"
+            f"circles of files         {len(tied):6}   ({sum(map(len, tied))} files)\narrows within circles "
+            f"of rooms {len(up)}"
         )
     if args.where:
         print(

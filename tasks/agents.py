@@ -1,20 +1,20 @@
 """Who is asked in an upstream benchmark: the policy, served for as long as it is needed, and the other parts.
 
-Flows in: a policy's name (or a folder of weights), the roles of `bench`. Flows out: `Endpoint`s.
-Invariant: a checkpoint that is served is shown the prompts it was trained on, or nothing starts; servers started here
-end with their block.
-"""
+Flows in: a policy's name (or a folder of weights), the roles of `bench`. Flows out: `Endpoint`s. Invariant: a
+checkpoint that is served is shown the prompts it was trained on, or nothing starts; servers started here end
+with their block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envace.config import BaselineParams, BenchParams, Params, RoleParams
 from envace.policy.card import read_card
 from envace.types import Endpoint, PolicyRef, Sampling, replace
+from tasks.run import Run
 
 if TYPE_CHECKING:
     from envace.serving.serve import Vllm
@@ -23,8 +23,9 @@ SERVER_CONTEXT = 32768  # tokens, of a baseline's server whose context is not gi
 
 
 @contextmanager
-def agent_of(run: Any, policy: str, folder: Path | None = None) -> Iterator[tuple[Endpoint, PolicyRef]]:
-    """An address at which the policy answers, and its card; weights are served for as long as the block lasts."""
+def agent_of(run: Run, policy: str, folder: Path | None = None) -> Iterator[tuple[Endpoint, PolicyRef]]:
+    """An address at which the policy answers, and its card; weights are served for as long as the block
+    lasts."""
     from envace.serving.serve import serve
 
     p, own = run.params.bench, folder or run.path("models", policy)
@@ -36,16 +37,29 @@ def agent_of(run: Any, policy: str, folder: Path | None = None) -> Iterator[tupl
         "extra_body": base.extra_body,
     }
     if ref.kind == "endpoint":
-        yield Endpoint(
-            base_url=base.base_url, model=base.model, key_env=base.key_env, context=base.context or SERVER_CONTEXT,
-            **asked,
-        ), ref  # fmt: skip
+        yield (
+            Endpoint(
+                base_url=base.base_url,
+                model=base.model,
+                key_env=base.key_env,
+                context=base.context or SERVER_CONTEXT,
+                **asked,
+            ),
+            ref,
+        )
         return
     with serve(
-        base.uri or own, name=policy, revision=base.revision, device=run.params.engine.device,
-        context=base.context or p.context, thinking=thinks(p, base), concurrency=p.concurrency,
-        vllm=vllm_of(run.params, base), say=run.say, log=run.state / "logs" / f"serve-{policy}.log",
-    ) as endpoint:  # fmt: skip
+        base.uri or own,
+        name=policy,
+        revision=base.revision,
+        device=run.params.engine.device,
+        context=base.context or p.context,
+        thinking=thinks(p, base),
+        concurrency=p.concurrency,
+        vllm=vllm_of(run.params, base),
+        say=run.say,
+        log=run.state / "logs" / f"serve-{policy}.log",
+    ) as endpoint:
         if not base.uri:
             check_prompts(run, endpoint, policy, own)
         # said also where it is every token: else the weights' own generation_config counts
@@ -53,8 +67,9 @@ def agent_of(run: Any, policy: str, folder: Path | None = None) -> Iterator[tupl
         yield replace(endpoint, **asked), ref
 
 
-def check_prompts(run: Any, endpoint: Endpoint, policy: str, folder: Path) -> None:
-    """Before any harness starts: what is served shows the policy the prompts of training. Raises ParamsError."""
+def check_prompts(run: Run, endpoint: Endpoint, policy: str, folder: Path) -> None:
+    """Before any harness starts: what is served shows the policy the prompts of training. Raises
+    ParamsError."""
     from envace.chat.renderer import HFRenderer
     from envace.serving.same_prompts import check_served_prompts
 
@@ -70,9 +85,12 @@ def vllm_of(params: Params, base: BaselineParams) -> Vllm:
 
     e, p = params.engine, params.bench
     return Vllm(
-        python=e.python, tensor_parallel=e.tensor_parallel, gpu_memory=e.gpu_memory,
-        tool_parser=base.tool_parser or p.tool_parser, reasoning_parser=base.reasoning_parser or p.reasoning_parser,
-    )  # fmt: skip
+        python=e.python,
+        tensor_parallel=e.tensor_parallel,
+        gpu_memory=e.gpu_memory,
+        tool_parser=base.tool_parser or p.tool_parser,
+        reasoning_parser=base.reasoning_parser or p.reasoning_parser,
+    )
 
 
 def thinks(p: BenchParams, base: BaselineParams) -> bool:
@@ -90,7 +108,11 @@ def part(role: RoleParams) -> Iterator[Endpoint | None]:
         return
     sampling = Sampling(temperature=role.temperature, max_tokens=role.max_tokens)
     server = Endpoint(
-        base_url=role.base_url, model=role.model, key_env=role.key_env, context=role.context, sampling=sampling,
+        base_url=role.base_url,
+        model=role.model,
+        key_env=role.key_env,
+        context=role.context,
+        sampling=sampling,
         extra_body=role.extra_body,
-    )  # fmt: skip
+    )
     yield server if role.base_url else None

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -31,6 +30,7 @@ from envace.track.lineage import versions
 from envace.types import PolicyRef, SampleRecord, ScoreRecord
 from tasks.agents import agent_of, part, thinks
 from tasks.evaluation import nested
+from tasks.run import Run
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Bench:
 
 
 @task(cache_policy=NO_CACHE)
-def run_harness(run: Any, policy: str, benchmark: str, folder: Path | None = None) -> Bench:
+def run_harness(run: Run, policy: str, benchmark: str, folder: Path | None = None) -> Bench:
     """Serve the policy (of `models/`, or the weights in `folder`) and run the benchmark.
 
     Raises StageFailed when too many samples have no score.
@@ -61,15 +61,23 @@ def run_harness(run: Any, policy: str, benchmark: str, folder: Path | None = Non
     ):
         request = request_for(run, EvalRoles(agent=agent, user=user, judge=judge), ref, policy, benchmark)
         scores, samples, runs = evaluate(
-            adapter, request, run.path(".harness"), say=run.say, bootstrap=run.params.report.bootstrap,
-            min_complete=p.min_complete, policy=policy, policy_hash=ref.hash, variant=request.variant,
+            adapter,
+            request,
+            run.path(".harness"),
+            say=run.say,
+            bootstrap=run.params.report.bootstrap,
+            min_complete=p.min_complete,
+            policy=policy,
+            policy_hash=ref.hash,
+            variant=request.variant,
             versions=versions(),
-        )  # fmt: skip
+        )
     check_complete(samples, p.min_complete)
     return Bench(scores, samples, runs, request, time.time() - began)
 
 
-# Keys of `bench` that shape no answer: the work folder is the same whatever they are. Trials add to what is there.
+# Keys of `bench` that shape no answer: the work folder is the same whatever they are. Trials add to what is
+# there.
 FREE = (
     "policies",
     "benchmarks",
@@ -82,7 +90,7 @@ FREE = (
 )
 
 
-def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, policy: str, benchmark: str) -> EvalRequest:
+def request_for(run: Run, roles: EvalRoles, ref: PolicyRef, policy: str, benchmark: str) -> EvalRequest:
     """What is asked of the harness. The work folder is named by all that shapes the answers."""
     p = run.params.bench.of(benchmark)
     options, base = dict(p.options[benchmark]), p.baselines.get(policy, BaselineParams())
@@ -94,10 +102,17 @@ def request_for(run: Any, roles: EvalRoles, ref: PolicyRef, policy: str, benchma
     )
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return EvalRequest(
-        roles=roles, subsets=subsets, trials=p.trials, seed=p.seed, concurrency=p.concurrency, limit=p.limit,
-        deadline_s=p.deadline_s, thinking=thinks(p, base), options=options,
+        roles=roles,
+        subsets=subsets,
+        trials=p.trials,
+        seed=p.seed,
+        concurrency=p.concurrency,
+        limit=p.limit,
+        deadline_s=p.deadline_s,
+        thinking=thinks(p, base),
+        options=options,
         out=run.state / "bench" / f"{policy}-{benchmark}-{key}",
-    )  # fmt: skip
+    )
 
 
 def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
@@ -112,8 +127,9 @@ def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
 
 
 @task(cache_policy=NO_CACHE)
-def write_bench(run: Any, bench: Bench, policy: str, benchmark: str) -> None:
-    """scores.json, samples.jsonl, raw/ and metrics.json; every score to MLflow as bench/<benchmark>.<subset>.<metric>."""
+def write_bench(run: Run, bench: Bench, policy: str, benchmark: str) -> None:
+    """scores.json, samples.jsonl, raw/ and metrics.json; every score to MLflow as
+    bench/<benchmark>.<subset>.<metric>."""
     jobs = [
         {"name": r.job.name, "seconds": r.seconds, "code": r.code, "isolated": r.isolated, "reason": r.reason}
         for r in bench.runs
@@ -139,7 +155,7 @@ def copy_raw(bench: Bench, target: Path) -> None:
         shutil.copytree(r.folder, target / r.job.name, symlinks=True)
 
 
-def keep_counts(run: Any, bench: Bench, benchmark: str) -> None:
+def keep_counts(run: Run, bench: Bench, benchmark: str) -> None:
     """Beside the scores in MLflow: which harness, who else was asked, how much was asked."""
     roles, first = bench.request.roles, bench.scores[0]
     others = {"user": roles.user, "judge": roles.judge}

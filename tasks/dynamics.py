@@ -1,10 +1,10 @@
-"""The curve of training: the weights of one kept step, exported for as long as they are asked, and what they score.
+"""The curve of training: the weights of one kept step, exported for as long as they are asked, and what they
+score.
 
 Flows in: `runs/train/<run>/kept.json`, the training's work folder, parameters. Flows out:
-`results/dynamics/<run>-<step>-<benchmark>/`.
-Invariant: a point is of the very weights that training kept, on the same tasks at every step; a benchmark runs as in
-the stages `evaluate` and `bench`, with `dynamics.limit` and `dynamics.trials`.
-"""
+`results/dynamics/<run>-<step>-<benchmark>/`. Invariant: a point is of the very weights that training kept, on
+the same tasks at every step; a benchmark runs as in the stages `evaluate` and `bench`, with `dynamics.limit`
+and `dynamics.trials`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -25,9 +24,10 @@ from envace.engine import kept
 from envace.errors import DataError
 from envace.io.files import publish, write_json, write_jsonl
 from envace.policy.card import read_card
-from envace.types import SampleRecord, ScoreRecord
+from envace.types import JSON, Episode, SampleRecord, ScoreRecord
 from tasks.bench import Bench, copy_raw, keep_counts, run_harness
 from tasks.evaluation import SPLITS, gate, nested, play_benchmark
+from tasks.run import Run
 from tasks.summary import curve_name
 from tasks.tracking import lineage_of_model
 
@@ -36,16 +36,21 @@ class Point:
     """What one step scored. Not a dataclass: Prefect would walk every token id of one it is handed."""
 
     def __init__(
-        self, scores: list[ScoreRecord], samples: list[SampleRecord], seconds: float, episodes: Sequence[Any] = (),
+        self,
+        scores: list[ScoreRecord],
+        samples: list[SampleRecord],
+        seconds: float,
+        episodes: Sequence[Episode] = (),
         bench: Bench | None = None,
-    ):  # fmt: skip
+    ):
         self.scores, self.samples, self.seconds = scores, samples, seconds
         self.episodes, self.bench = episodes, bench
 
 
 @task(cache_policy=NO_CACHE)
-def evaluate_step(run: Any, training: str, step: int, benchmark: str) -> Point:
-    """Score the weights that `training` had after `step` updates. Raises UserError when they were not kept."""
+def evaluate_step(run: Run, training: str, step: int, benchmark: str) -> Point:
+    """Score the weights that `training` had after `step` updates. Raises UserError when they were not
+    kept."""
     cut, name = run.with_params(shortened(run.params)), f"{training}@{step}"
     with weights(run, training, step, benchmark) as folder:
         lineage_of_model(run, read_card(folder))
@@ -65,8 +70,9 @@ def shortened(p: Params) -> Params:
 
 
 @contextmanager
-def weights(run: Any, training: str, step: int, benchmark: str) -> Iterator[Path]:
-    """The policy's folder while it is needed: an export that is removed again, or the start policy for step 0."""
+def weights(run: Run, training: str, step: int, benchmark: str) -> Iterator[Path]:
+    """The policy's folder while it is needed: an export that is removed again, or the start policy for step
+    0."""
     from envace.engine.export import export
 
     if not step:
@@ -86,7 +92,7 @@ def weights(run: Any, training: str, step: int, benchmark: str) -> Iterator[Path
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _manifest(path: Path) -> dict[str, JSON]:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         return {"work": str(said["work"]), "steps": dict(said["steps"])}
@@ -95,7 +101,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 @task(cache_policy=NO_CACHE)
-def write_point(run: Any, point: Point, training: str, step: int, benchmark: str) -> None:
+def write_point(run: Run, point: Point, training: str, step: int, benchmark: str) -> None:
     """scores.json, samples.jsonl, raw/ and metrics.json; each score to MLflow at the training's step."""
     name = f"{training}-{step}-{benchmark}"
     with publish(run.path("results/dynamics", name)) as scratch:

@@ -10,9 +10,8 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -21,8 +20,9 @@ from envace.errors import StageFailed, UserError
 from envace.io.files import publish, write_json, write_jsonl
 from envace.judge.counts import judge_metrics
 from envace.track.lineage import file_hash, versions
-from envace.types import SampleRecord, ScoreRecord, Task
+from envace.types import JSON, Episode, Memory, SampleRecord, ScoreRecord, Task
 from tasks.data import read_split, split_file
+from tasks.run import Run
 from tasks.serving import Served, open_policy
 from tasks.tracking import traced
 
@@ -36,10 +36,10 @@ class Outcome:
         self,
         scores: list[ScoreRecord],
         samples: list[SampleRecord],
-        episodes: list[Any],
-        attempts: list[dict[str, Any]],
+        episodes: list[Episode],
+        attempts: list[dict[str, JSON]],
         seconds: float,
-        notes: dict[str, Any] | None = None,
+        notes: dict[str, JSON] | None = None,
     ):
         self.scores, self.samples, self.episodes, self.attempts = scores, samples, episodes, attempts
         self.seconds, self.notes = seconds, notes or {}  # notes: written beside the scores
@@ -56,9 +56,10 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Task]:
 
 @task(cache_policy=NO_CACHE)
 def play_benchmark(
-    run: Any, policy: str, benchmark: str, folder: Path | None = None, played_as: str = ""
+    run: Run, policy: str, benchmark: str, folder: Path | None = None, played_as: str = ""
 ) -> Outcome:
-    """Play a benchmark with one policy, of `models/` or with the weights in `folder`, a step of the training `played_as`."""
+    """Play a benchmark with one policy, of `models/` or with the weights in `folder`, a step of the training
+    `played_as`."""
     if benchmark not in SPLITS:
         raise UserError(
             f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"
@@ -76,20 +77,33 @@ SPLITS = {"desk": "held", "desk-unseen": "unseen", "files": "files"}
 
 
 async def commit(
-    run: Any, served: Served, tasks: list[Task], trials: int, memory_for: Any = None
-) -> tuple[list[SampleRecord], list[Any]]:
+    run: Run,
+    served: Served,
+    tasks: list[Task],
+    trials: int,
+    memory_for: Callable[[Task, int], Memory | None] | None = None,
+) -> tuple[list[SampleRecord], list[Episode]]:
     """The real executions, in the true world."""
-    from envace.bench.desk import evaluate
+    from envace.bench.worlds import evaluate
     from envace.judge import make_judge
 
     p = run.params
     method = p.played_method(served.played_as)
     with traced(run, served.ref.name) as shown:
         samples, episodes = await evaluate(
-            served.policy, tasks, trials=trials, seed=p.eval.seed, params=p.rollout, method=method,
-            renderer=served.renderer, judge=make_judge(p.judge, method.judge_mode), temperature=p.eval.temperature,
-            concurrency=p.engine.concurrency, progress=Ticker(run, "episodes"), memory_for=memory_for,
-        )  # fmt: skip
+            served.policy,
+            tasks,
+            trials=trials,
+            seed=p.eval.seed,
+            params=p.rollout,
+            method=method,
+            renderer=served.renderer,
+            judge=make_judge(p.judge, method.judge_mode),
+            temperature=p.eval.temperature,
+            concurrency=p.engine.concurrency,
+            progress=Ticker(run, "episodes"),
+            memory_for=memory_for,
+        )
         shown += episodes
     return samples, episodes
 
@@ -97,7 +111,7 @@ async def commit(
 class Ticker:
     """Says how far it is, ten times in all."""
 
-    def __init__(self, run: Any, what: str):
+    def __init__(self, run: Run, what: str):
         self.run, self.what, self.next = run, what, 0.1
 
     def __call__(self, done: int, total: int) -> None:
@@ -107,7 +121,7 @@ class Ticker:
 
 
 def score_samples(
-    run: Any,
+    run: Run,
     served: Served,
     tasks: list[Task],
     trials: int,
@@ -123,15 +137,25 @@ def score_samples(
     unskilled = floor_scores(tasks, p.eval.seed, floor_policies(tasks, p.eval.seed))
     floors = {m: {name: scores[m] for name, scores in unskilled.items()} for m in ("success", "checklist")}
     return summarise(
-        samples, plan([t.id for t in tasks], trials), benchmark=benchmark, metrics=METRICS, floors=floors,
-        min_complete=p.eval.min_complete, bootstrap=p.report.bootstrap, seed=p.eval.seed, harness="envace",
-        data_hash=file_hash(split_file(run, SPLITS[benchmark])), policy=policy, policy_hash=served.ref.hash,
-        variant=variant, versions=versions(),
-    )  # fmt: skip
+        samples,
+        plan([t.id for t in tasks], trials),
+        benchmark=benchmark,
+        metrics=METRICS,
+        floors=floors,
+        min_complete=p.eval.min_complete,
+        bootstrap=p.report.bootstrap,
+        seed=p.eval.seed,
+        harness="envace",
+        data_hash=file_hash(split_file(run, SPLITS[benchmark])),
+        policy=policy,
+        policy_hash=served.ref.hash,
+        variant=variant,
+        versions=versions(),
+    )
 
 
 @task(cache_policy=NO_CACHE)
-def gate(run: Any, outcome: Outcome) -> Outcome:
+def gate(run: Run, outcome: Outcome) -> Outcome:
     """Fails when a headline was withheld: too many samples without a score."""
     withheld = [s for s in outcome.scores if s.score is None]
     if withheld:
@@ -139,14 +163,15 @@ def gate(run: Any, outcome: Outcome) -> Outcome:
         errors = Counter(x.error for x in outcome.samples if x.error)
         cause = f"; most often: {errors.most_common(1)[0][0]}" if errors else ""
         raise StageFailed(
-            f"{s.n_infra_failure} samples failed for infrastructure reasons and {s.n_missing} are missing of {len(outcome.samples)}, "
+            f"{s.n_infra_failure} samples failed for infrastructure reasons and {s.n_missing} are missing of "
+            f"{len(outcome.samples)}, "
             f"eval.min_complete is {run.params.eval.min_complete:g}{cause}"
         )
     return outcome
 
 
 @task(cache_policy=NO_CACHE)
-def write_outcome(run: Any, outcome: Outcome, out: Path, names: tuple[str, ...]) -> None:
+def write_outcome(run: Run, outcome: Outcome, out: Path, names: tuple[str, ...]) -> None:
     """scores.json, samples.jsonl, what else there is, and metrics.json for `dvc metrics`."""
     with publish(out) as scratch:
         write_json(
@@ -163,14 +188,14 @@ def write_outcome(run: Any, outcome: Outcome, out: Path, names: tuple[str, ...])
     run.metrics(judge_metrics(v for e in outcome.episodes for v in e.verdicts))
 
 
-def nested(names: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:
+def nested(names: tuple[str, ...], values: dict[str, JSON]) -> dict[str, JSON]:
     """{a: {b: values}}, so that the rows of `dvc metrics show` differ between variants."""
     for name in reversed(names):
         values = {name: values}
     return values
 
 
-def log_scores(run: Any, names: tuple[str, ...], scores: Sequence[ScoreRecord]) -> None:
+def log_scores(run: Run, names: tuple[str, ...], scores: Sequence[ScoreRecord]) -> None:
     section = "tts" if names[0] == "tts" else names[-1]
     for s in scores:
         bounds = {"": s.score, "_low": s.low, "_high": s.high}

@@ -1,15 +1,13 @@
 """How true a policy's rehearsals are, and how much of its success is only rehearsed.
 
-Flows in: a served policy and held-out tasks. Flows out: `results/fidelity/<policy>/`: scores.json (`scores` by
-name, `spread` with interval and counts), calls.jsonl, plays.jsonl, metrics.json.
-Invariant: the true response is never part of a prompt; every policy meets the same calls, tasks and seeds.
-"""
+Flows in: a served policy and held-out tasks. Flows out: `results/fidelity/<policy>/`: scores.json (`scores`
+by name, `spread` with interval and counts), calls.jsonl, plays.jsonl, metrics.json. Invariant: the true
+response is never part of a prompt; every policy meets the same calls, tasks and seeds."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -17,11 +15,13 @@ from prefect.cache_policies import NO_CACHE
 from envace.bench.fidelity.scores import Score
 from envace.io.files import publish, write_json, write_jsonl
 from envace.track.lineage import versions
+from envace.types import JSON
 from tasks.data import read_split
 from tasks.evaluation import Ticker, choose, nested
+from tasks.run import Run
 from tasks.serving import Served, open_policy
 
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, JSON]]
 
 
 class Measured:
@@ -32,7 +32,7 @@ class Measured:
 
 
 @task(cache_policy=NO_CACHE)
-def measure_fidelity(run: Any, policy: str) -> Measured:
+def measure_fidelity(run: Run, policy: str) -> Measured:
     """Rehearse recorded and spoilt calls, then play whole tasks in rehearsal and in the true world."""
     began, served = time.time(), open_policy(run, policy)
     scores, calls = _calls(run, served)
@@ -40,21 +40,27 @@ def measure_fidelity(run: Any, policy: str) -> Measured:
     return Measured({**scores, **gap}, calls, plays, time.time() - began)
 
 
-def _calls(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
+def _calls(run: Run, served: Served) -> tuple[dict[str, Score], Rows]:
     from envace.bench.fidelity.measure import measure
     from envace.bench.fidelity.scores import summarise
 
     p = run.params
     rows = asyncio.run(
         measure(
-            served.policy, read_split(run, "held"), renderer=served.renderer, method=p.played_method(served.played_as),
-            params=p.rollout, limit=p.fidelity.limit, seed=p.eval.seed, concurrency=p.engine.concurrency,
+            served.policy,
+            read_split(run, "held"),
+            renderer=served.renderer,
+            method=p.played_method(served.played_as),
+            params=p.rollout,
+            limit=p.fidelity.limit,
+            seed=p.eval.seed,
+            concurrency=p.engine.concurrency,
         )
-    )  # fmt: skip
+    )
     return summarise(rows, bootstrap=p.report.bootstrap, seed=p.eval.seed), rows
 
 
-def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
+def _plays(run: Run, served: Served) -> tuple[dict[str, Score], Rows]:
     """The collusion gap; nothing where it is switched off or no task has a world to compare with."""
     from envace.bench.fidelity.gap import play_both, rows_of, summarise
     from envace.judge import make_judge
@@ -66,17 +72,25 @@ def _plays(run: Any, served: Served) -> tuple[dict[str, Score], Rows]:
     tasks, method = choose(tasks, p.fidelity.episodes, p.eval.seed), p.played_method(served.played_as)
     played = asyncio.run(
         play_both(
-            served.policy, tasks, trials=p.fidelity.trials, seed=p.eval.seed, renderer=served.renderer,
-            judge=make_judge(p.judge, method.judge_mode), method=method, params=p.rollout, temperature=p.eval.temperature,
-            concurrency=p.engine.concurrency, progress=Ticker(run, "episodes, rehearsed and true"),
+            served.policy,
+            tasks,
+            trials=p.fidelity.trials,
+            seed=p.eval.seed,
+            renderer=served.renderer,
+            judge=make_judge(p.judge, method.judge_mode),
+            method=method,
+            params=p.rollout,
+            temperature=p.eval.temperature,
+            concurrency=p.engine.concurrency,
+            progress=Ticker(run, "episodes, rehearsed and true"),
         )
-    )  # fmt: skip
+    )
     rows = rows_of(tasks, played)
     return summarise(tasks, played, rows, bootstrap=p.report.bootstrap, seed=p.eval.seed), rows
 
 
 @task(cache_policy=NO_CACHE)
-def write_fidelity(run: Any, policy: str, found: Measured) -> None:
+def write_fidelity(run: Run, policy: str, found: Measured) -> None:
     """The files, and the main numbers for MLflow and the terminal."""
     values = {name: s.value for name, s in found.scores.items()}
     with publish(run.path("results/fidelity", policy)) as scratch:
@@ -90,7 +104,7 @@ def write_fidelity(run: Any, policy: str, found: Measured) -> None:
         run.say(told(name, found.scores[name]))
 
 
-def headlines(run: Any, scores: dict[str, Score]) -> list[str]:
+def headlines(run: Run, scores: dict[str, Score]) -> list[str]:
     """The scores a person looks at first, those that were measured."""
     mode = run.params.resolved_method().few_shot
     names = [f"{mode}/exact", f"{mode}/recorded/exact", f"{mode}/copy/exact", "none/exact"]

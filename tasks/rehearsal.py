@@ -1,24 +1,23 @@
 """Private rehearsal before the one committed run.
 
 Flows in: a served policy and held-out tasks. Flows out: an `Outcome` with the attempts and what they cost.
-Invariant: every point commits with the same seeds on the same tasks; zero rehearsals are the same code without
-a memory, so one control serves every mode.
-"""
+Invariant: every point commits with the same seeds on the same tasks; zero rehearsals are the same code
+without a memory, so one control serves every mode."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.track.traces import of_episodes
-from envace.types import Attempt, Memory, Task
+from envace.types import JSON, Attempt, Memory, Task
 from tasks.data import read_split
 from tasks.evaluation import Outcome, Ticker, choose, commit, score_samples
+from tasks.run import Run
 from tasks.serving import Served, open_policy
 from tasks.tracking import trace_episodes
 
@@ -27,7 +26,7 @@ Lessons = dict[tuple[str, int], tuple[list[Attempt], Memory]]  # (task, trial) -
 
 
 @task(cache_policy=NO_CACHE)
-def rehearse_and_commit(run: Any, point: str) -> Outcome:
+def rehearse_and_commit(run: Run, point: str) -> Outcome:
     """Private rehearsals a task and trial as `point` says, then one real execution told what they taught."""
     began, p = time.time(), run.params
     mode, n = read_point(point)
@@ -52,8 +51,8 @@ def read_point(point: str) -> tuple[str, int]:
     return mode, int(n)
 
 
-async def _rehearse_all(run: Any, served: Served, tasks: Sequence[Task], mode: str, n: int) -> Lessons:
-    from envace.bench.desk import trial_seed
+async def _rehearse_all(run: Run, served: Served, tasks: Sequence[Task], mode: str, n: int) -> Lessons:
+    from envace.bench.worlds import trial_seed
     from envace.rollout.prompts import load_prompt_set
     from envace.tts.rehearse import rehearse
 
@@ -64,16 +63,24 @@ async def _rehearse_all(run: Any, served: Served, tasks: Sequence[Task], mode: s
     async def one(job: Task, trial: int) -> None:
         async with gate:
             lessons[job.id, trial] = await rehearse(
-                job, policy=served.policy, renderer=served.renderer, budget=p.tts, mode=mode, n=n, method=p.played_method(served.played_as),
-                params=p.rollout, prompt_set=prompts, seed=trial_seed(p.eval.seed, job.id, trial),
-            )  # fmt: skip
+                job,
+                policy=served.policy,
+                renderer=served.renderer,
+                budget=p.tts,
+                mode=mode,
+                n=n,
+                method=p.played_method(served.played_as),
+                params=p.rollout,
+                prompt_set=prompts,
+                seed=trial_seed(p.eval.seed, job.id, trial),
+            )
         tick(len(lessons), len(tasks) * p.tts.trials)
 
     await asyncio.gather(*(one(job, trial) for job in tasks for trial in range(p.tts.trials)))
     return lessons
 
 
-def _attempts(lessons: Lessons) -> list[dict[str, Any]]:
+def _attempts(lessons: Lessons) -> list[dict[str, JSON]]:
     """A row a try, in the order of tasks, trials and tries."""
     return [
         {"task": name, "trial": trial, "memory": memory, "attempt": attempt}
@@ -105,6 +112,8 @@ def describe(spent: dict[str, int]) -> str:
     if not spent["runs"]:
         return "no private rehearsal: the control"
     return (
-        f"{spent['attempts']} private rehearsals; usable: {spent['self_evaluations']} of {spent['attempts']} self-evaluations, "
-        f"{spent['condensations']} of {spent['runs']} condensations; {spent['tokens']} tokens read and written"
+        f"{spent['attempts']} private rehearsals; usable: {spent['self_evaluations']} of {spent['attempts']} "
+        "self-evaluations, "
+        f"{spent['condensations']} of {spent['runs']} condensations; {spent['tokens']} tokens read and "
+        "written"
     )

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envace.types import PolicyRef
+from tasks.run import Run
+
+if TYPE_CHECKING:
+    from envace.chat.renderer import HFRenderer
+    from envace.policy.local import LocalPolicy
 
 
 @dataclass(slots=True)
 class Served:
     """A policy with what evaluations need beside it."""
 
-    policy: Any
-    renderer: Any
+    policy: LocalPolicy
+    renderer: HFRenderer
     ref: PolicyRef
     played_as: str = ""  # the training whose way of reading text counts; empty: the policy's own name
 
@@ -26,12 +31,11 @@ class Served:
         self.played_as = self.played_as or self.ref.name
 
 
-def open_policy(run: Any, name: str, folder: Path | None = None, played_as: str = "") -> Served:
+def open_policy(run: Run, name: str, folder: Path | None = None, played_as: str = "") -> Served:
     """Load `models/<name>`, or what `folder` holds; `played_as` is the training whose step these weights are.
 
-    Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError when its prompts would not be
-    those of training.
-    """
+    Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError when its prompts
+    would not be those of training."""
     from envace.chat.append_only import described, shape_of
     from envace.policy.card import read_card
     from envace.policy.local import LocalPolicy
@@ -51,7 +55,7 @@ def open_policy(run: Any, name: str, folder: Path | None = None, played_as: str 
     return served
 
 
-def _check_prompts(run: Any, name: str, folder: Path) -> None:
+def _check_prompts(run: Run, name: str, folder: Path) -> None:
     """Training shows prompts as the start weights' template writes them, thoughts above all; so must this."""
     from envace.chat.probes import check_same_prompts
     from envace.chat.renderer import HFRenderer

@@ -1,21 +1,23 @@
 """What a committed run is worth, and the floors every score stands on.
 
 Flows in: a task and an episode whose calls the task's true world answered. Flows out: plain numbers.
-Invariant: the world's hidden state is consulted here and nowhere else; an item that cannot be judged raises, it
-never counts as failed.
-"""
+Invariant: the world's hidden state is consulted here and nowhere else; an item that cannot be judged raises,
+it never counts as failed."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from envace.errors import DataError
 from envace.judge.rules import judge_item
+from envace.policy.protocol import Policy
 from envace.types import Answer, Episode, Task
 from envace.worlds.registry import World, kind_of, make_world, same_state
+
+T = TypeVar("T")
 
 
 def committed(task: Task, episode: Episode) -> dict[str, float]:
@@ -51,11 +53,12 @@ def end_state(task: Task) -> World:
     return world
 
 
-# --- floors ---------------------------------------------------------------------------------------------------
+# --- floors
+# ---------------------------------------------------------------------------------------------------
 
 
 def floors(
-    tasks: Sequence[Task], seed: int, metric: str = "success", policies: Mapping[str, Any] | None = None
+    tasks: Sequence[Task], seed: int, metric: str = "success", policies: Mapping[str, Policy] | None = None
 ) -> dict[str, float]:
     """Mean score in the true world of agents that need no skill: `{"do_nothing": 0.0, "random": 0.01}`.
 
@@ -65,16 +68,17 @@ def floors(
 
 
 def floor_scores(
-    tasks: Sequence[Task], seed: int, policies: Mapping[str, Any] | None = None
+    tasks: Sequence[Task], seed: int, policies: Mapping[str, Policy] | None = None
 ) -> dict[str, dict[str, float]]:
-    """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps": 1.0}}`."""
+    """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps":
+    1.0}}`."""
     from envace.policy.scripted import DoNothingPolicy, RandomPolicy
 
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}
     return {name: _run(mean_scores(policy, tasks, seed)) for name, policy in agents.items()}
 
 
-def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Any]:
+def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Policy]:
     """The agents without skill that the tasks' kind of world brings beyond the two every kind has."""
     if {kind_of(task) for task in tasks} != {"desk"}:
         return {}
@@ -83,13 +87,13 @@ def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Any]:
     return desks(tasks, seed)
 
 
-async def mean_scores(policy: Any, tasks: Sequence[Task], seed: int) -> dict[str, float]:
+async def mean_scores(policy: Policy, tasks: Sequence[Task], seed: int) -> dict[str, float]:
     """Means of what `committed` gives over tasks, one episode each."""
     scores = [committed(task, await true_episode(task, policy, seed)) for task in tasks]
     return {k: sum(s[k] for s in scores) / len(scores) for k in scores[0]} if scores else {}
 
 
-async def true_episode(task: Task, policy: Any, seed: int) -> Episode:
+async def true_episode(task: Task, policy: Policy, seed: int) -> Episode:
     """One episode of a scripted policy in the true world, judged by rules."""
     from envace.chat.renderer import ByteRenderer
     from envace.config import RolloutParams
@@ -100,15 +104,23 @@ async def true_episode(task: Task, policy: Any, seed: int) -> Episode:
     from envace.rollout.sources import EnvironmentSource
 
     return await run_episode(
-        task, policy=policy, source=EnvironmentSource(make_world(task)), renderer=ByteRenderer(), judge=RuleJudge(),
-        method=Method(source="environment"), params=RolloutParams(prompt_tokens=65536, response_tokens=4096),
-        episode_id=f"floor/{task.id}", group_id=task.id, seed=seed, prompt_set=load_prompt_set("compact"),
-    )  # fmt: skip
+        task,
+        policy=policy,
+        source=EnvironmentSource(make_world(task)),
+        renderer=ByteRenderer(),
+        judge=RuleJudge(),
+        method=Method(source="environment"),
+        params=RolloutParams(prompt_tokens=65536, response_tokens=4096),
+        episode_id=f"floor/{task.id}",
+        group_id=task.id,
+        seed=seed,
+        prompt_set=load_prompt_set("compact"),
+    )
 
 
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
+def _run(work: Coroutine[None, None, T]) -> T:
     """The result of a coroutine, also when this thread's event loop is already running."""
-    result: list[Any] = []
+    result: list[T] = []
     errors: list[BaseException] = []
 
     def target() -> None:

@@ -1,16 +1,15 @@
 """Two policies on the same tasks: the difference of a benchmark's own number, not of its raw rewards.
 
-Flows in: the sample records of both, and which score. Flows out: the difference with its interval.
-Invariant: what is differenced is the score itself, with its strata, weights and sums, over the tasks that both have
-scored; each resample draws the same tasks for both. Where both scored the same tasks, the difference is that of the
-two published scores, so the two can never disagree in sign. A score that is withheld for lack of a part has none.
-"""
+Flows in: the sample records of both, and which score. Flows out: the difference with its interval. Invariant:
+what is differenced is the score itself, with its strata, weights and sums, over the tasks that both have
+scored; each resample draws the same tasks for both. Where both scored the same tasks, the difference is that
+of the two published scores, so the two can never disagree in sign. A score that is withheld for lack of a
+part has none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from envace.bench.bfcl.categories import COUNTS as BFCL_CATEGORIES
 from envace.bench.bfcl.scores import DERIVED
 from envace.bench.finmcp.rows import SUBSETS as FINMCP
 from envace.bench.finmcp.scores import COUNTS, SCORES, scored
-from envace.bench.stats import Interval, Means, stratified, task_means
+from envace.bench.stats import Interval, Means, Number, stratified, task_means
 from envace.bench.summary import HAS_SCORE, values_by_task
 from envace.bench.tau2.tasks import AVERAGED
 from envace.bench.tau2.tasks import SUBSETS as TAU2
@@ -33,12 +32,13 @@ class Statistic:
     """A score as a function of the means over the tasks of its strata."""
 
     needs: tuple[str, ...]  # subsets without which there is no such score
-    of: Callable[[Means], Any]
+    of: Callable[[Means], Number]
     pooled: bool = False  # every task in one stratum
     counts: bool = False  # a task is FinMCP's counts, not a reward
 
     def values(self, samples: Sequence[SampleRecord]) -> dict[str, np.ndarray]:
-        """Task -> its mean reward, or its counts summed over trials. Raises ValueError when a sample lacks them."""
+        """Task -> its mean reward, or its counts summed over trials. Raises ValueError when a sample lacks
+        them."""
         own = [s for s in samples if s.task.split("/", 1)[0] in self.needs]
         if not self.counts:
             by_task = values_by_task(own, "reward")
@@ -73,14 +73,15 @@ def statistic(benchmark: str, subset: str, metric: str) -> Statistic | None:
     return None
 
 
-def _plain(means: Means) -> Any:
+def _plain(means: Means) -> Number:
     return sum(means.values()) / len(means)
 
 
 def difference(
     what: Statistic, after: Sequence[SampleRecord], before: Sequence[SampleRecord], n: int, seed: int
 ) -> tuple[Interval, int] | None:
-    """after - before, and the number of tasks; None when a subset of the score has no task that both have scored."""
+    """after - before, and the number of tasks; None when a subset of the score has no task that both have
+    scored."""
     a, b = what.values(after), what.values(before)
     strata = _paired(what, a, b)
     seen = {task.split("/", 1)[0] for task in a.keys() & b.keys()}
@@ -97,7 +98,7 @@ def average(parts: Mapping[str, tuple[Statistic, Sequence[SampleRecord]]], n: in
         for task, value in sorted(what.values(samples).items()):
             strata.setdefault(f"{name} {what.stratum(task)}", []).append(value)
 
-    def of(means: Means) -> Any:
+    def of(means: Means) -> Number:
         own = {n: {k[len(n) + 1 :]: m for k, m in means.items() if k.startswith(f"{n} ")} for n in parts}
         return sum(what.of(own[name]) for name, (what, _) in parts.items()) / len(parts)
 

@@ -1,9 +1,8 @@
 """Numbers with honest intervals: trials of one task are not independent, so tasks are what is resampled.
 
-Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval.
-Invariant: an estimate is a function of means over tasks of the mean over a task's trials; the same input and seed
-give the same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval (None).
-"""
+Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval. Invariant: an
+estimate is a function of means over tasks of the mean over a task's trials; the same input and seed give the
+same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval (None)."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ def stratified(
 
 
 def mean_of_strata(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
-    """Macro average: the plain mean over strata of the mean over their tasks, which are drawn within each stratum."""
+    """Macro average: the plain mean over strata of the mean over their tasks, which are drawn within each
+    stratum."""
     means = {name: task_means(values) for name, values in strata.items()}
     return stratified(means, lambda m: sum(m.values()) / len(m), n, seed)
 
@@ -54,7 +54,8 @@ def mean_of_tasks(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
 
 
 def paired_bootstrap(a: Values, b: Values, n: int, seed: int) -> Interval:
-    """Mean of a - b and its interval; each resample draws the same tasks for both, so task difficulty cancels.
+    """Mean of a - b and its interval; each resample draws the same tasks for both, so task difficulty
+    cancels.
 
     Trials need not be equal in number. Raises ValueError when the two were not scored on the same tasks:
     which tasks to compare on is the caller's decision.
@@ -78,14 +79,16 @@ def any_succeeds(n: int, won: int, k: int) -> float:
 def chances(
     values: Values, k: int, of: Callable[[int, int, int], float] = all_succeed
 ) -> dict[str, list[float]]:
-    """Task -> the chance of one of the two above, without bias. Raises ValueError for a task of fewer than k trials."""
+    """Task -> the chance of one of the two above, without bias. Raises ValueError for a task of fewer than k
+    trials."""
     if short := next((t for t, v in values.items() if len(v) < k), None):
         raise ValueError(f"task {short} has {len(values[short])} trials, pass^{k} needs {k}")
     return {task: [of(len(v), sum(x >= 1 for x in v), k)] for task, v in values.items()}
 
 
 def pass_hat_k(successes_by_task: Values, k: int) -> float:
-    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as `chances` does."""
+    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as `chances`
+    does."""
     if not successes_by_task:
         raise ValueError("no tasks")
     found = chances(successes_by_task, k)

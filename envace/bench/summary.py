@@ -1,11 +1,10 @@
 """Sample records -> score records, behind a gate of completeness.
 
-Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` per metric,
-and the averages over the subsets of a benchmark.
-Invariant: scored + agent failures + infrastructure failures + missing = planned. A failure of the agent counts
-0; a failure of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one every
-number is withheld (None), what the harness itself would print included, so that losing samples can never raise one.
-"""
+Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` per
+metric, and the averages over the subsets of a benchmark. Invariant: scored + agent failures + infrastructure
+failures + missing = planned. A failure of the agent counts 0; a failure of the infrastructure has no score,
+and when more than `1 - min_complete` of the plan lacks one every number is withheld (None), what the harness
+itself would print included, so that losing samples can never raise one."""
 
 from __future__ import annotations
 
@@ -168,7 +167,8 @@ def upstream_record(strict: ScoreRecord, found: Interval | None) -> ScoreRecord:
     return replace(strict, source="upstream", score=score, low=low, high=high)
 
 
-# --- over the subsets of a benchmark ---------------------------------------------------------------------------
+# --- over the subsets of a benchmark
+# ---------------------------------------------------------------------------
 
 
 def summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
@@ -179,9 +179,12 @@ def summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
     versions = {k: "; ".join(dict.fromkeys(p.versions[k] for p in parts if k in p.versions)) for k in keys}
     data = [p.data_hash for p in parts]
     return replace(
-        parts[0], **counts, n_trials=max(p.n_trials for p in parts), versions=versions,
+        parts[0],
+        **counts,
+        n_trials=max(p.n_trials for p in parts),
+        versions=versions,
         data_hash=data[0] if len(set(data)) == 1 else hashlib.sha256("".join(data).encode()).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def averages(
@@ -194,8 +197,8 @@ def averages(
 ) -> list[ScoreRecord]:
     """macro (plain mean of the subsets) and micro (every task alike) of one metric.
 
-    parts: the strict record of each subset. values: subset -> task -> values; None withholds both numbers, whose
-    reasons stand in `skipped`. The floors are those of the subsets, where `all_there` and each has one.
+    parts: the strict record of each subset. values: subset -> task -> values; None withholds both numbers,
+    whose reasons stand in `skipped`. The floors are those of the subsets, where `all_there` and each has one.
     """
     base, seed = summed(parts), parts[0].seed
     floors = [p.floors[DO_NOTHING] for p in parts if DO_NOTHING in p.floors]

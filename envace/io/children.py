@@ -89,9 +89,8 @@ def start_guarded(
 ) -> Child:
     """Start a command below the guard.
 
-    `wrap` stands before the guard (unshare ...); `relays` are pairs of a port to listen on inside and the unix
-    socket it leads to.
-    """
+    `wrap` stands before the guard (unshare ...); `relays` are pairs of a port to listen on inside and the
+    unix socket it leads to."""
     order = {"argv": list(argv), "relays": list(relays), "isolated": isolated, "grace_s": grace_s}
     popen = _popen([*wrap, sys.executable, "-I", str(GUARD)], env, output, cwd, subprocess.PIPE)
     child = Child(popen, grace_s, guarded=True)

@@ -1,9 +1,7 @@
 """Files and folders that are either whole or absent.
 
-Flows in: a target path, and text, records or whatever a caller writes. Flows out: the file or folder, put in place by
-renames.
-Invariant: nobody ever reads something half-written under the target's name.
-"""
+Flows in: a target path, and text, records or whatever a caller writes. Flows out: the file or folder, put in
+place by renames. Invariant: nobody ever reads something half-written under the target's name."""
 
 from __future__ import annotations
 
@@ -43,7 +41,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def unwritable(path: Path | str) -> Iterator[None]:
-    """Turn the operating system's refusal into EnvironmentUnready: `cannot write a.json: No space left on device`."""
+    """Turn the operating system's refusal into EnvironmentUnready: `cannot write a.json: No space left on
+    device`."""
     try:
         yield
     except OSError as e:

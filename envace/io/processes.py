@@ -1,10 +1,9 @@
 """Whose processes are whose, and how they are ended.
 
-Flows in: pids, sessions, tokens in the environment of processes. Flows out: identities that can be written down and
-checked later, and processes that are gone.
-Invariant: only processes are signalled that this process started, or that carry a token of ours whose owner is
-proven dead; nothing is matched by name. A pid alone is never believed: it may have been given away since.
-"""
+Flows in: pids, sessions, tokens in the environment of processes. Flows out: identities that can be written
+down and checked later, and processes that are gone. Invariant: only processes are signalled that this process
+started, or that carry a token of ours whose owner is proven dead; nothing is matched by name. A pid alone is
+never believed: it may have been given away since."""
 
 from __future__ import annotations
 
@@ -132,7 +131,8 @@ def family(leader: int) -> list[psutil.Process]:
 
 
 def end(find: Callable[[], Iterable[psutil.Process]], grace_s: float = GRACE_S) -> int:
-    """Ask what `find` finds to end, and end what is left or came since after `grace_s`; how many there were."""
+    """Ask what `find` finds to end, and end what is left or came since after `grace_s`; how many there
+    were."""
     asked = set(find())
     _signal(asked, signal.SIGTERM)
     _wait_gone(asked, grace_s)
@@ -157,10 +157,11 @@ def _wait_gone(processes: Iterable[psutil.Process], timeout_s: float) -> None:
 
 @contextmanager
 def owner(state: Path, kind: str, what: str) -> Iterator[str]:
-    """Register this process in `state/owners` and put a token into the environment of all it starts; yields that.
+    """Register this process in `state/owners` and put a token into the environment of all it starts; yields
+    that.
 
-    What dead owners left running is ended first. Interrupted, it ends its own: exit handlers may not run then.
-    """
+    What dead owners left running is ended first. Interrupted, it ends its own: exit handlers may not run
+    then."""
     reap_dead_owners(state)
     token, before = uuid.uuid4().hex, os.environ.get(OWNERS, "")
     card = state / "owners" / f"{token}.json"

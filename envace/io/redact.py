@@ -1,12 +1,11 @@
 """Secrets out of whatever leaves the process.
 
-Flows in: text, JSON data, bytes and exceptions bound for logs, files, MLflow, Prefect or a report. Flows out: the same
-with secrets replaced; names stay readable.
-Invariant: the value of every variable named by a `key_env` parameter, and every password or key in an address, is
-replaced whole: plain, in a URL, in JSON, in a repr, and inside base64 at any of its three alignments. So is what looks
-like an authorization header or a key. What one redactor of a process was told is known to all made after it. What
-servers without keys are given for one is no secret.
-"""
+Flows in: text, JSON data, bytes and exceptions bound for logs, files, MLflow, Prefect or a report. Flows out:
+the same with secrets replaced; names stay readable. Invariant: the value of every variable named by a
+`key_env` parameter, and every password or key in an address, is replaced whole: plain, in a URL, in JSON, in
+a repr, and inside base64 at any of its three alignments. So is what looks like an authorization header or a
+key. What one redactor of a process was told is known to all made after it. What servers without keys are
+given for one is no secret."""
 
 from __future__ import annotations
 
@@ -53,7 +52,8 @@ LOOKS_SECRET = [
 
 
 def forms(value: str) -> dict[bytes, bytes]:
-    """Every way a secret may stand in a file: regular expression -> the bytes that are in every match of it."""
+    """Every way a secret may stand in a file: regular expression -> the bytes that are in every match of
+    it."""
     raw = value.encode("utf-8", "surrogateescape")
     texts = {
         raw,
@@ -138,7 +138,8 @@ class Stream:
 
 
 def address_secrets(address: str) -> Iterator[str]:
-    """The password of an address and the values of its query that are named like a key, as written and as meant."""
+    """The password of an address and the values of its query that are named like a key, as written and as
+    meant."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -203,7 +204,8 @@ class Redactor:
         return value
 
     def error(self, error: BaseException) -> BaseException:
-        """The exception without secrets in what it prints: its words, notes, causes, and members of a group."""
+        """The exception without secrets in what it prints: its words, notes, causes, and members of a
+        group."""
         return cleaned(error, self.text)
 
     @contextmanager

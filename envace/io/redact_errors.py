@@ -1,11 +1,11 @@
 """Secrets out of exceptions, which others print.
 
-Flows in: an exception, and what takes the secrets out of a text. Flows out: the same exception, or one in its place.
-Invariant: neither it nor a cause, a context or a member of a group prints a secret, notes included; what hangs
-together still does. An exception is changed where it stands and keeps its class, so a `UserError` stays one. Only one
-whose words cannot be set (a library's own object) becomes a `Redacted` with its class in the text, and a group with
-such a member a new group. What an exception holds without printing it is left as it is.
-"""
+Flows in: an exception, and what takes the secrets out of a text. Flows out: the same exception, or one in its
+place. Invariant: neither it nor a cause, a context or a member of a group prints a secret, notes included;
+what hangs together still does. An exception is changed where it stands and keeps its class, so a `UserError`
+stays one. Only one whose words cannot be set (a library's own object) becomes a `Redacted` with its class in
+the text, and a group with such a member a new group. What an exception holds without printing it is left as
+it is."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def _set_words(error: BaseException, clean: Clean) -> None:
 
 
 def _stand_in(error: BaseException, clean: Clean, stands: dict[int, BaseException]) -> BaseException:
-    """What to print in its place: itself where it is clean. A group's members cannot be set, nor its own words."""
+    """What to print in its place: itself where it is clean. A group's members cannot be set, nor its own
+    words."""
     if id(error) not in stands:
         old = _members(error)
         members = [_stand_in(member, clean, stands) for member in old]

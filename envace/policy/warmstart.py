@@ -49,8 +49,8 @@ async def measure(folder: Path, params: Params) -> dict[str, Any]:
 
 async def _success(policy: Any, split: str, params: Params) -> dict[str, Any]:
     from envace.bench.committed import floor_policies, floor_scores
-    from envace.bench.desk import evaluate
     from envace.bench.fidelity.scores import score
+    from envace.bench.worlds import evaluate
     from envace.judge import RuleJudge
     from envace.worlds.desk.tasks import generate
 

@@ -153,8 +153,13 @@ class FakeBench:
         jobs = []
         for subset, trial in product(request.subsets, range(request.trials)):
             tasks = [f"{subset}/{i}" for i in range(3)]
-            order = {"tasks": tasks, "faults": options.get("faults", {}), "code": options.get("code", 0),
-                     "marker": str(request.out / f"{subset}.marker"), "threads": request.concurrency}  # fmt: skip
+            order = {
+                "tasks": tasks,
+                "faults": options.get("faults", {}),
+                "code": options.get("code", 0),
+                "marker": str(request.out / f"{subset}.marker"),
+                "threads": request.concurrency,
+            }
             jobs.append(
                 Job(
                     name=f"{subset}-{trial}",
@@ -183,8 +188,17 @@ class FakeBench:
                     status, reward = SampleStatus.SCORED, 1.0
                 metrics = {"reward": reward} if reward is not None else {}
                 trial = run.job.planned[0][1]
-                samples.append(SampleRecord(task=row["task"], trial=trial, seed=0, status=status, reward=reward, metrics=metrics,
-                                            error="" if reward else f"{row['how']} {row['said']}"))  # fmt: skip
+                samples.append(
+                    SampleRecord(
+                        task=row["task"],
+                        trial=trial,
+                        seed=0,
+                        status=status,
+                        reward=reward,
+                        metrics=metrics,
+                        error="" if reward else f"{row['how']} {row['said']}",
+                    )
+                )
         return samples
 
     def summarise(self, env, request, samples, **identity):

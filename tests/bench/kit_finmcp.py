@@ -28,21 +28,53 @@ HOLD = ("list_holdings", {"user": "U1"}, [{"fund": "A1", "units": 10}])
 SPECS: list[tuple[int, str, str, str, list[tuple[str, list[Calls], str]]]] = [
     (1, "single step", "easy", "funds-quote-nav", [("What is the value of fund A1?", [[QUOTE]], "1.25")]),
     (2, "single step", "easy", "portfolio-holdings-all", [("What do I hold? I am U1.", [[HOLD]], "Ten A1.")]),
-    (3, "multi step", "easy", "funds-compare-peers",
-     [("Compare fund A1 with its peer.", [[QUOTE], [PEERS], [OTHER]], "B2 is dearer.")]),
-    (4, "multi step", "medium", "funds-review-full",
-     [("Review fund A1 in full.", [[QUOTE], [RISK, FEES], [PEERS]], "Cheap and calm.")]),
-    (5, "multi step", "medium", "portfolio-review-risk",
-     [("How risky is what I hold? I am U1 and want a number.", [[HOLD], [RISK]], "0.12 a year.")]),
-    (6, "multi turn", "easy", "funds-dialogue-two",
-     [("Tell me about fund A1.", [[QUOTE]], "It is at 1.25."), ("And its fees?", [[FEES]], "1.5 %.")]),
-    (7, "multi turn", "hard", "portfolio-dialogue-three",
-     [("Hello, can you look into my portfolio?", [], "Who are you?"),
-      ("I am U1, dear bank.", [[HOLD]], "You hold A1."),
-      ("Its risk and fees, please.", [[RISK, FEES]], "Low and low.")]),
-    (8, "multi turn", "hard", "funds-dialogue-peers",
-     [("Who competes with A1?", [[PEERS]], "B2 and C3."), ("What is B2 worth?", [[OTHER]], "2.5.")]),
-]  # fmt: skip
+    (
+        3,
+        "multi step",
+        "easy",
+        "funds-compare-peers",
+        [("Compare fund A1 with its peer.", [[QUOTE], [PEERS], [OTHER]], "B2 is dearer.")],
+    ),
+    (
+        4,
+        "multi step",
+        "medium",
+        "funds-review-full",
+        [("Review fund A1 in full.", [[QUOTE], [RISK, FEES], [PEERS]], "Cheap and calm.")],
+    ),
+    (
+        5,
+        "multi step",
+        "medium",
+        "portfolio-review-risk",
+        [("How risky is what I hold? I am U1 and want a number.", [[HOLD], [RISK]], "0.12 a year.")],
+    ),
+    (
+        6,
+        "multi turn",
+        "easy",
+        "funds-dialogue-two",
+        [("Tell me about fund A1.", [[QUOTE]], "It is at 1.25."), ("And its fees?", [[FEES]], "1.5 %.")],
+    ),
+    (
+        7,
+        "multi turn",
+        "hard",
+        "portfolio-dialogue-three",
+        [
+            ("Hello, can you look into my portfolio?", [], "Who are you?"),
+            ("I am U1, dear bank.", [[HOLD]], "You hold A1."),
+            ("Its risk and fees, please.", [[RISK, FEES]], "Low and low."),
+        ],
+    ),
+    (
+        8,
+        "multi turn",
+        "hard",
+        "funds-dialogue-peers",
+        [("Who competes with A1?", [[PEERS]], "B2 and C3."), ("What is B2 worth?", [[OTHER]], "2.5.")],
+    ),
+]
 
 
 def rows() -> list[dict[str, Any]]:

@@ -85,5 +85,11 @@ def completion(message: dict[str, Any], model: str = "m") -> tuple[int, Any]:
     ends = "tool_calls" if message.get("tool_calls") else "stop"
     choice = {"index": 0, "message": message, "finish_reason": ends}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return 200, {"id": "x", "object": "chat.completion", "created": 1, "model": model, "choices": [choice],
-                 "usage": usage}  # fmt: skip
+    return 200, {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [choice],
+        "usage": usage,
+    }

@@ -1,4 +1,5 @@
-"""Who is asked: weights served by the trainer's vLLM as the parameters say, baselines, and parts of fixed lines."""
+"""Who is asked: weights served by the trainer's vLLM as the parameters say, baselines, and parts of fixed
+lines."""
 
 from __future__ import annotations
 
@@ -42,8 +43,11 @@ def served_with(tmp_path, monkeypatch, policy: str, folder: Path, **base) -> tup
         "baselines": base,
     }
     engine = {
-        "device": "gpu", "python": str(trainer / "python"), "tensor_parallel": 4, "gpu_memory": 0.85,
-    }  # fmt: skip
+        "device": "gpu",
+        "python": str(trainer / "python"),
+        "tensor_parallel": 4,
+        "gpu_memory": 0.85,
+    }
     given = {"bench": section, "engine": engine, "rollout": {"enable_thinking": True}}
     run = Run("bench@x-bfcl", parse(given), tmp_path)
     write_pointer(
@@ -63,8 +67,14 @@ def test_local_weights_are_served_by_the_trainers_vllm_with_the_engines_share(tm
     argv, endpoint = served_with(tmp_path, monkeypatch, "start", folder)
     text = " ".join(argv)
     assert argv[:4] == ["serve", str(folder), "--served-model-name", "start"]
-    for part in ("--tensor-parallel-size 4", "--gpu-memory-utilization 0.85", "--max-model-len 2048",
-                 "--tool-call-parser hermes", "--reasoning-parser qwen3", '{"enable_thinking": true}'):  # fmt: skip
+    for part in (
+        "--tensor-parallel-size 4",
+        "--gpu-memory-utilization 0.85",
+        "--max-model-len 2048",
+        "--tool-call-parser hermes",
+        "--reasoning-parser qwen3",
+        '{"enable_thinking": true}',
+    ):
         assert part in text
     assert endpoint.context == 2048 and compared == [folder]
 
@@ -76,8 +86,14 @@ def test_a_baselines_own_parser_thinking_and_body_count(tmp_path, monkeypatch):
     (cache / "config.json").write_text('{"max_position_embeddings": 32768}')
     asked = []
     monkeypatch.setattr(serving, "fetched", lambda repo, revision: asked.append((repo, revision)) or cache)
-    base = {"uri": "a/b", "revision": "1" * 40, "tool_parser": "llama3_json", "thinking": "never",
-            "context": 8192, "extra_body": {"top_k": 20}}  # fmt: skip
+    base = {
+        "uri": "a/b",
+        "revision": "1" * 40,
+        "tool_parser": "llama3_json",
+        "thinking": "never",
+        "context": 8192,
+        "extra_body": {"top_k": 20},
+    }
     argv, endpoint = served_with(tmp_path, monkeypatch, "q", tmp_path / "models/q", q=base)
     text = " ".join(argv)
     assert asked == [("a/b", "1" * 40)] and argv[1] == str(cache)

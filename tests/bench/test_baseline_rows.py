@@ -1,4 +1,5 @@
-"""The rows that the paper size offers for its baselines can be taken as they stand once their commits are filled in."""
+"""The rows that the paper size offers for its baselines can be taken as they stand once their commits are
+filled in."""
 
 import re
 from pathlib import Path

@@ -36,9 +36,12 @@ def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
     options = section.pop("options", {})
     section = {
-        "policies": ["other"], "benchmarks": ["bfcl"], "baselines": {"other": {"base_url": url, "model": "m"}},
-        "options": {"bfcl": {"subsets": ["a", "b"], **options}}, **section,
-    }  # fmt: skip
+        "policies": ["other"],
+        "benchmarks": ["bfcl"],
+        "baselines": {"other": {"base_url": url, "model": "m"}},
+        "options": {"bfcl": {"subsets": ["a", "b"], **options}},
+        **section,
+    }
     run = Run("bench@other-bfcl", parse({"bench": section, "report": {"bootstrap": 100}}), root, Log())
     training.write_baseline.fn(run, "other", root / "models/other")
     return run
@@ -151,8 +154,18 @@ def test_a_benchmark_without_subsets_runs_those_its_headline_is_of(name, subsets
 
 
 def test_a_score_in_words_says_single_trial_and_withheld():
-    one = ScoreRecord(benchmark="tau2", subset="airline", metric="reward", score=0.5, low=0.4, high=0.6, n_tasks=50,
-                      n_trials=1, n_scored=50, floors={"do_nothing": 0.46})  # fmt: skip
+    one = ScoreRecord(
+        benchmark="tau2",
+        subset="airline",
+        metric="reward",
+        score=0.5,
+        low=0.4,
+        high=0.6,
+        n_tasks=50,
+        n_trials=1,
+        n_scored=50,
+        floors={"do_nothing": 0.46},
+    )
     assert bench.line(one) == (
         "tau2 airline reward (strict) 0.500 [0.400, 0.600] over 50 tasks, single trial, do_nothing 0.460"
     )
@@ -170,7 +183,10 @@ def test_a_score_in_words_says_single_trial_and_withheld():
     [
         ({"policies": ["start"]}, "bench.benchmarks is empty"),
         ({"policies": ["start"], "benchmarks": ["tau2"]}, "tau2 needs one as its user"),
-        ({"policies": ["start"], "benchmarks": ["vita"], "user": {"script": ["x"]}}, "vita needs one as its judge"),
+        (
+            {"policies": ["start"], "benchmarks": ["vita"], "user": {"script": ["x"]}},
+            "vita needs one as its judge",
+        ),
         ({"policies": ["strat"], "benchmarks": ["bfcl"]}, "did you mean start"),
         ({"user": {"script": ["x"], "base_url": "http://h", "model": "m"}}, "both script and base_url"),
         ({"baselines": {"start": {"uri": "a/b", "revision": "0" * 40}}}, "is made by another stage"),
@@ -179,11 +195,17 @@ def test_a_score_in_words_says_single_trial_and_withheld():
         ({"options": {"tau": {}}}, "did you mean tau2"),
         ({"options": {"tau2": {"trials": 0}}}, "bench.options.tau2.trials is 0"),
         ({"options": {"tau2": {"limit": "all"}}}, "bench.options.tau2.limit is 'all'"),
-        ({"policies": ["start"], "benchmarks": ["bfcl"], "options": {"bfcl": {"subsets": ["simple"]}}}, "bfcl has no subset 'simple'"),
-        ({"policies": ["start"], "benchmarks": ["finmcp"], "options": {"finmcp": {"mode": "live"}}}, "mode live needs mcp_url"),
+        (
+            {"policies": ["start"], "benchmarks": ["bfcl"], "options": {"bfcl": {"subsets": ["simple"]}}},
+            "bfcl has no subset 'simple'",
+        ),
+        (
+            {"policies": ["start"], "benchmarks": ["finmcp"], "options": {"finmcp": {"mode": "live"}}},
+            "mode live needs mcp_url",
+        ),
         ({"baselines": {"q": {"base_url": "http://h/v1"}}}, "model is empty"),
     ],
-)  # fmt: skip
+)
 def test_parameters_that_cannot_be_meant_are_one_sentence(section, words):
     with pytest.raises(ParamsError, match=words):
         check_others(parse({"bench": section}))

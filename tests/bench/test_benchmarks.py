@@ -33,9 +33,13 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "open_policy", lambda run, *_: served)
     logged = {}
     return SimpleNamespace(
-        params=PARAMS, path=tmp_path.joinpath, log=None, say=lambda text: None, logged=logged,
+        params=PARAMS,
+        path=tmp_path.joinpath,
+        log=None,
+        say=lambda text: None,
+        logged=logged,
         metrics=lambda values, step=0: logged.update(values),
-    )  # fmt: skip
+    )
 
 
 def test_the_files_benchmark_plays_the_files_split_with_its_floors(run):

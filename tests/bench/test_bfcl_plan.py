@@ -138,9 +138,12 @@ def test_a_part_of_memory_brings_the_whole_chains_of_its_scenarios(source, tmp_p
 
 def test_each_trial_is_a_process_with_a_seed_of_its_own(source, tmp_path):
     agent = Endpoint(
-        base_url="http://h.example/v1", model="m", key_env="POLICY_KEY", extra_body={"reasoning": "low"},
+        base_url="http://h.example/v1",
+        model="m",
+        key_env="POLICY_KEY",
+        extra_body={"reasoning": "low"},
         sampling=Sampling(temperature=0.7, top_p=0.9, top_k=20, max_tokens=2048),
-    )  # fmt: skip
+    )
     r = request(tmp_path, "simple_python", endpoint=agent, trials=2, limit=1, thinking=True, deadline_s=60)
     jobs = Bfcl().plan(env(source), r)
     assert [j.name for j in jobs] == ["simple_python-0", "simple_python-1"]
@@ -152,8 +155,10 @@ def test_each_trial_is_a_process_with_a_seed_of_its_own(source, tmp_path):
         0.9,
     )
     assert asked["request"]["extra_body"] == {
-        "top_k": 20, "chat_template_kwargs": {"enable_thinking": True}, "reasoning": "low",
-    }  # fmt: skip
+        "top_k": 20,
+        "chat_template_kwargs": {"enable_thinking": True},
+        "reasoning": "low",
+    }
     assert (
         jobs[0].reaches == ("http://h.example/v1",) and jobs[0].env["OPENAI_BASE_URL"] == jobs[0].reaches[0]
     )

@@ -1,5 +1,5 @@
-"""A key in the environment, in an address, in a header and in an exception, plain and in base64: it is nowhere in
-what the bench stage leaves, nor in what it sends beyond the header."""
+"""A key in the environment, in an address, in a header and in an exception, plain and in base64: it is
+nowhere in what the bench stage leaves, nor in what it sends beyond the header."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def traces(key: str) -> list[bytes]:
 
 
 def leaks(folder: Path) -> list[str]:
-    """Files, databases among them, that hold a key or have it in their name; what the user wrote is not looked at."""
+    """Files, databases among them, that hold a key or have it in their name; what the user wrote is not
+    looked at."""
     wanted = [t for key in (KEY, URL_KEY) for t in traces(key)]
     found = []
     for path in (p for p in folder.rglob("*") if p.name != "params.yaml"):
@@ -52,7 +53,8 @@ def leaks(folder: Path) -> list[str]:
 
 
 def params_of(url: str) -> dict:
-    """The key of the variable OTHER_KEY; a second one in the query of the address, which no variable names."""
+    """The key of the variable OTHER_KEY; a second one in the query of the address, which no variable
+    names."""
     other = {"base_url": f"{url}?api-version=1&api_key={URL_KEY}", "model": "m", "key_env": "OTHER_KEY"}
     options = {"bfcl": {"subsets": ["a", "b"]}}
     own = {"policies": ["other"], "benchmarks": ["bfcl"], "baselines": {"other": other}, "options": options}

@@ -1,4 +1,5 @@
-"""Two policies on the same tasks: the published number is what is differenced, computed by hand beside the code."""
+"""Two policies on the same tasks: the published number is what is differenced, computed by hand beside the
+code."""
 
 import itertools
 
@@ -24,9 +25,15 @@ def played(rewards, status=S.SCORED):
         for k, r in enumerate(own if isinstance(own, tuple) else (own,)):
             metrics = {} if r is None else {"reward": r, "upstream": r}
             made.append(
-                SampleRecord(task=task, trial=k, seed=0, reward=r, metrics=metrics,
-                             status=S.AGENT_FAILURE if r is None else status)
-            )  # fmt: skip
+                SampleRecord(
+                    task=task,
+                    trial=k,
+                    seed=0,
+                    reward=r,
+                    metrics=metrics,
+                    status=S.AGENT_FAILURE if r is None else status,
+                )
+            )
     return made
 
 
@@ -40,7 +47,8 @@ def diff(benchmark, subset, after, before, metric="reward", n=200):
 
 
 def bfcl(live, turns):
-    """40 live_multiple entries of which `live` are right, two multi-turn entries a category, `turns` right."""
+    """40 live_multiple entries of which `live` are right, two multi-turn entries a category, `turns`
+    right."""
     sizes = {c: 2 for c in OFFLINE} | {"live_multiple": 40}
     right = {c: turns if c.startswith("multi_turn") else 1 for c in OFFLINE} | {"live_multiple": live}
     return played({f"{c}/{i:02}": float(i < right[c]) for c in OFFLINE for i in range(sizes[c])}), sizes
@@ -55,10 +63,22 @@ def test_bfcls_overall_may_fall_while_the_mean_of_all_entries_rises():
     assert low < value < high and tasks == sum(sizes.values())
     tasks_of = {c: [f"{c}/{i:02}" for i in range(n)] for c, n in sizes.items()}
     published = [
-        next(r.score for r in score_records(p, tasks_of, 1, floors=dict.fromkeys(sizes, 0.0), skipped={},
-             min_complete=1.0, bootstrap=10, seed=0) if (r.subset, r.source) == ("offline_subset", "derived"))
+        next(
+            r.score
+            for r in score_records(
+                p,
+                tasks_of,
+                1,
+                floors=dict.fromkeys(sizes, 0.0),
+                skipped={},
+                min_complete=1.0,
+                bootstrap=10,
+                seed=0,
+            )
+            if (r.subset, r.source) == ("offline_subset", "derived")
+        )
         for p in (a, b)
-    ]  # fmt: skip
+    ]
     assert value == pytest.approx(published[0] - published[1])
 
 
@@ -108,7 +128,11 @@ def finmcp(*conversations):
     for k, (gold, hits, vain) in enumerate(conversations):
         numbers = counts([["a"] * gold], [["a"] * hits + ["b"] * vain])
         metrics = numbers | {"reward": numbers["f1"]}
-        made.append(SampleRecord(task=f"multi/{k}", trial=0, seed=0, status=S.SCORED, metrics=metrics, reward=numbers["f1"]))  # fmt: skip
+        made.append(
+            SampleRecord(
+                task=f"multi/{k}", trial=0, seed=0, status=S.SCORED, metrics=metrics, reward=numbers["f1"]
+            )
+        )
     return made
 
 
@@ -121,7 +145,8 @@ def test_finmcps_micro_f1_may_fall_while_the_mean_of_conversations_rises():
 
 
 def test_finmcps_interval_is_that_of_every_possible_draw():
-    """Three conversations: 27 equally likely draws, the same for both policies; the extremes hold 1/27 each."""
+    """Three conversations: 27 equally likely draws, the same for both policies; the extremes hold 1/27
+    each."""
     a, b = finmcp((1, 1, 0), (4, 1, 2), (9, 8, 1)), finmcp((1, 0, 3), (4, 3, 0), (9, 5, 0))
 
     def tf1(chosen):
@@ -163,7 +188,12 @@ def test_a_score_that_lacks_a_part_on_one_side_has_no_difference():
 
 @pytest.mark.parametrize(
     ("benchmark", "subset", "metric"),
-    [("tau2", "macro", "pass^2"), ("finmcp", "scenery-funds", "tf1"), ("bfcl", "macro", "reward"), ("desk", "all", "reward")],
-)  # fmt: skip
+    [
+        ("tau2", "macro", "pass^2"),
+        ("finmcp", "scenery-funds", "tf1"),
+        ("bfcl", "macro", "reward"),
+        ("desk", "all", "reward"),
+    ],
+)
 def test_what_is_no_function_of_task_means_is_not_compared(benchmark, subset, metric):
     assert statistic(benchmark, subset, metric) is None

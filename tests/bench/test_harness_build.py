@@ -46,8 +46,15 @@ def index(tmp_path, monkeypatch):
 
 
 def spec(version="1.0", **more) -> HarnessSpec:
-    base = {"name": "tiny", "version": version, "kind": "pypi", "python": PYTHON, "lock": f"tiny{version}.lock",
-            "imports": ("tinyharness",), "data": {"tinyharness/rows.json": hashlib.sha256(b"[1]").hexdigest()}}  # fmt: skip
+    base = {
+        "name": "tiny",
+        "version": version,
+        "kind": "pypi",
+        "python": PYTHON,
+        "lock": f"tiny{version}.lock",
+        "imports": ("tinyharness",),
+        "data": {"tinyharness/rows.json": hashlib.sha256(b"[1]").hexdigest()},
+    }
     return HarnessSpec(**(base | more))
 
 
@@ -178,8 +185,15 @@ def lose(folder, path) -> str:
 
 
 def git_spec(uri, head, **more) -> HarnessSpec:
-    base = {"name": "gith", "version": head, "kind": "git", "uri": str(uri), "python": PYTHON, "lock": "tiny1.0.lock",
-            "imports": ("githarness", "tinyharness")}  # fmt: skip
+    base = {
+        "name": "gith",
+        "version": head,
+        "kind": "git",
+        "uri": str(uri),
+        "python": PYTHON,
+        "lock": "tiny1.0.lock",
+        "imports": ("githarness", "tinyharness"),
+    }
     return HarnessSpec(**(base | more))
 
 

@@ -25,8 +25,16 @@ def served():
 def go(url, tmp_path, *, bench=None, said=None, policy_hash="p1", probe_s=60.0, **more):
     asked = harness_kit.request(url, tmp_path / "out", **more)
     say = (said if said is not None else []).append
-    return evaluate(bench or harness_kit.FakeBench(), asked, tmp_path / ".harness", say=say, probe_s=probe_s,
-                    bootstrap=10, policy="tiny", policy_hash=policy_hash)  # fmt: skip
+    return evaluate(
+        bench or harness_kit.FakeBench(),
+        asked,
+        tmp_path / ".harness",
+        say=say,
+        probe_s=probe_s,
+        bootstrap=10,
+        policy="tiny",
+        policy_hash=policy_hash,
+    )
 
 
 def test_every_planned_sample_is_scored(served, tmp_path):

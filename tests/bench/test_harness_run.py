@@ -1,4 +1,5 @@
-"""A job and everything it started ends; it reaches what it was given and nothing else; its log holds no key."""
+"""A job and everything it started ends; it reaches what it was given and nothing else; its log holds no
+key."""
 
 import json
 import os
@@ -224,9 +225,20 @@ def test_without_namespaces_a_job_runs_and_says_that_it_is_not_isolated(tmp_path
 
 
 def test_remote_addresses_get_ports_of_their_own_and_keep_their_password():
-    made = job("", reaches=("https://api.example.com/v1", "http://u:p@gpu.example.com:8000/v1", "http://localhost:8000/v1"),
-               env={"A": "https://api.example.com/v1/x", "B": "http://u:p@gpu.example.com:8000/v1", "C": "http://localhost:8000/v1",
-                    "D": "https://api.example.community/v1"})  # fmt: skip
+    made = job(
+        "",
+        reaches=(
+            "https://api.example.com/v1",
+            "http://u:p@gpu.example.com:8000/v1",
+            "http://localhost:8000/v1",
+        ),
+        env={
+            "A": "https://api.example.com/v1/x",
+            "B": "http://u:p@gpu.example.com:8000/v1",
+            "C": "http://localhost:8000/v1",
+            "D": "https://api.example.community/v1",
+        },
+    )
     ports = isolate._ports(made.reaches)
     renamed = isolate._renamed(made, ports).env
     assert ports["http://localhost:8000"] == 8000 and len(set(ports.values())) == 3

@@ -46,9 +46,12 @@ def envs(bfcl_source, tau2_env, tmp_path, monkeypatch):
         spec=Vita().spec({}), root=tmp_path, python=tmp_path / "python", source=tmp_path / "vita"
     )
     return {
-        "bfcl": test_bfcl_plan.env(bfcl_source), "tau2": tau2_env, "vita": empty, "finmcp": empty,
+        "bfcl": test_bfcl_plan.env(bfcl_source),
+        "tau2": tau2_env,
+        "vita": empty,
+        "finmcp": empty,
         "tau2-fork": HarnessEnv(spec=tau2_env.spec, root=tmp_path, python=tau2_env.python, source=fork),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("size", SIZES)

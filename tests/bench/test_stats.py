@@ -58,7 +58,8 @@ def test_a_pair_on_different_tasks_is_refused():
 
 
 def test_strata_are_drawn_within_themselves_and_exhaustively_so():
-    """Three tasks of each of two strata: 27 x 27 equally likely draws, of which the interval is the percentiles."""
+    """Three tasks of each of two strata: 27 x 27 equally likely draws, of which the interval is the
+    percentiles."""
     a, b = np.array([0.0, 0.2, 1.0]), np.array([0.1, 0.5, 0.9])
     of = lambda m: 0.25 * m["a"] + 0.75 * m["b"]  # noqa: E731
     means = [[np.mean(draw) for draw in itertools.product(v, repeat=3)] for v in (a, b)]

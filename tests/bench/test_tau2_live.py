@@ -51,9 +51,13 @@ def play(
 ) -> tuple[dict[str, ScoreRecord], dict[str, SampleRecord]]:
     """(subset/metric/source -> score, task -> sample)."""
     asked = EvalRequest(
-        roles=EvalRoles(**servers), subsets=subsets, out=out, seed=SEED, options=options,
+        roles=EvalRoles(**servers),
+        subsets=subsets,
+        out=out,
+        seed=SEED,
+        options=options,
         **({"trials": 1, "concurrency": 2, "deadline_s": 1800.0} | more),
-    )  # fmt: skip
+    )
     scores, samples, _ = evaluate(Tau2(), asked, ROOT, bootstrap=50, policy="kit")
     return {f"{s.subset}/{s.metric}/{s.source}": s for s in scores}, {s.task: s for s in samples}
 

@@ -104,8 +104,16 @@ def test_a_judge_that_fails_or_grades_too_little_is_no_score() -> None:
 
 
 def row(stop: str, reward: float | None, **more: object) -> dict[str, object]:
-    return {"task_id": "7", "trial": 0, "seed": 1, "id": "x", "messages": [], "termination_reason": stop,
-            "reward_info": None if reward is None else {"reward": reward}, **more}  # fmt: skip
+    return {
+        "task_id": "7",
+        "trial": 0,
+        "seed": 1,
+        "id": "x",
+        "messages": [],
+        "termination_reason": stop,
+        "reward_info": None if reward is None else {"reward": reward},
+        **more,
+    }
 
 
 def write(folder: Path, rows: list[dict[str, object]], name: str = "results.json") -> Path:

@@ -18,13 +18,17 @@ AGENT = Endpoint(
     base_url="http://127.0.0.1:1/v1", model="policy", key_env="AGENT_KEY", sampling=Sampling(temperature=0.5)
 )
 USER = Endpoint(
-    base_url="http://127.0.0.1:2/v1", model="lab/user", key_env="USER_KEY",
+    base_url="http://127.0.0.1:2/v1",
+    model="lab/user",
+    key_env="USER_KEY",
     sampling=Sampling(temperature=0.3, max_tokens=700),
-)  # fmt: skip
+)
 JUDGE = Endpoint(
-    base_url="http://127.0.0.1:3/v1", model="judge", key_env="JUDGE_KEY",
+    base_url="http://127.0.0.1:3/v1",
+    model="judge",
+    key_env="JUDGE_KEY",
     sampling=Sampling(temperature=0.0, max_tokens=900, top_k=5),
-)  # fmt: skip
+)
 
 
 def task(ident: str, basis: list[str] | None = None, assertions: int = 0) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What an earlier evaluation left is gone on with when trials are added, and kept when only speed is changed."""
+"""What an earlier evaluation left is gone on with when trials are added, and kept when only speed is
+changed."""
 
 from pathlib import Path
 
@@ -64,8 +65,10 @@ def test_tau2_goes_on_in_the_folder_of_fewer_trials(tau2_env, tmp_path):
     ask = test_tau2_plan.request(tmp_path, trials=1)
     left(Tau2(), tau2_env, ask)
     assert begun_again(Tau2(), tau2_env, replace(ask, trials=4)) == {
-        "airline": "goes on", "retail": "goes on", "floor": "done",
-    }  # fmt: skip
+        "airline": "goes on",
+        "retail": "goes on",
+        "floor": "done",
+    }
     assert begun_again(Tau2(), tau2_env, replace(ask, trials=5, seed=1))["airline"] == "empty"
 
 
@@ -73,8 +76,10 @@ def test_bfcl_runs_the_new_trials_only(bfcl_source, tmp_path):
     env, ask = test_bfcl_plan.env(bfcl_source), test_bfcl_plan.request(tmp_path, "simple_java")
     left(Bfcl(), env, ask)
     assert begun_again(Bfcl(), env, replace(ask, trials=3)) == {
-        "simple_java-0": "done", "simple_java-1": "empty", "simple_java-2": "empty",
-    }  # fmt: skip
+        "simple_java-0": "done",
+        "simple_java-1": "empty",
+        "simple_java-2": "empty",
+    }
 
 
 def test_how_many_run_beside_each_other_and_how_long_they_may_take_count_for_nothing(
@@ -92,9 +97,13 @@ def test_changed_code_of_a_driver_or_of_what_serves_makes_every_job_another(
 ):
     env, ask = test_bfcl_plan.env(bfcl_source), test_bfcl_plan.request(tmp_path, "simple_java")
     own = DRIVER.parent
-    assert {own / "driver.py", own / "failures.py", Path(answers.__file__), Path(server.__file__), Path(calls.__file__)} <= set(
-        resume.code_files(own)
-    )  # fmt: skip
+    assert {
+        own / "driver.py",
+        own / "failures.py",
+        Path(answers.__file__),
+        Path(server.__file__),
+        Path(calls.__file__),
+    } <= set(resume.code_files(own))
     code = tmp_path / "driver.py"
     code.write_text("ask(again=3)")
     monkeypatch.setattr(resume, "code_files", lambda folder: [code] if folder == own else [])

@@ -137,9 +137,14 @@ def test_a_server_that_is_down_is_named_before_anything_starts(env, tmp_path, do
             r: Endpoint(base_url=dead if r == down else up.url, model="m") for r in ("agent", "user", "judge")
         }
         request = EvalRequest(
-            roles=EvalRoles(**ends), subsets=("delivery",), trials=1, seed=3, out=tmp_path / "out", limit=1,
+            roles=EvalRoles(**ends),
+            subsets=("delivery",),
+            trials=1,
+            seed=3,
+            out=tmp_path / "out",
+            limit=1,
             options={"uri": SOURCE},
-        )  # fmt: skip
+        )
         with pytest.raises(EnvironmentUnready, match="no model server answers"):
             evaluate(Vita(), request, ROOT, say=lambda _: None, probe_s=0.5)
     assert not up.seen and not list(tmp_path.rglob("results.json"))
@@ -172,8 +177,13 @@ def test_an_interrupted_results_file_is_taken_up(env, tmp_path):
         ends = [Endpoint(base_url=s.url, model="m", sampling=Sampling(temperature=0.0)) for s in (a, u, j)]
         request = EvalRequest(
             roles=EvalRoles(agent=ends[0], user=ends[1], judge=ends[2]),
-            subsets=("delivery",), trials=1, seed=3, out=tmp_path / "out", limit=3, options={"uri": SOURCE},
-        )  # fmt: skip
+            subsets=("delivery",),
+            trials=1,
+            seed=3,
+            out=tmp_path / "out",
+            limit=3,
+            options={"uri": SOURCE},
+        )
         first, _, _ = evaluate(Vita(), request, ROOT, say=lambda _: None, bootstrap=50)
         a.answer, judged = Agent(tasks), len(j.seen)
         second, samples, _ = evaluate(Vita(), request, ROOT, say=lambda _: None, bootstrap=50)

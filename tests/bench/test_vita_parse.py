@@ -63,8 +63,10 @@ def test_a_recorded_run_of_two_trials_parses_to_its_rewards(tmp_path):
 def test_a_task_that_upstream_drops_in_silence_is_missing(tmp_path):
     samples = parsed(tmp_path, "partial.json")
     assert [(s.task, s.status) for s in samples] == [
-        ("delivery/10711001", S.SCORED), ("delivery/10711002", S.MISSING), ("delivery/10714001", S.SCORED),
-    ]  # fmt: skip
+        ("delivery/10711001", S.SCORED),
+        ("delivery/10711002", S.MISSING),
+        ("delivery/10714001", S.SCORED),
+    ]
     made = scores.records(("delivery",), samples, {"delivery": 0.0})
     strict, upstream = (next(r for r in made if r.source == x) for x in ("strict", "upstream"))
     assert strict.score is None is upstream.score and strict.n_missing == 1
@@ -188,17 +190,26 @@ def test_a_key_in_an_error_does_not_leave_the_raw_folder(tmp_path, monkeypatch):
 def sample(task: str, trial: int, reward: float | None, status: S = S.SCORED) -> SampleRecord:
     metrics = {} if reward is None else {"reward": reward, "rubrics": reward, "steps": 1.0, "calls": 0.0}
     return SampleRecord(
-        task=task, trial=trial, seed=0, status=status, reward=reward,
+        task=task,
+        trial=trial,
+        seed=0,
+        status=status,
+        reward=reward,
         metrics=metrics | ({} if reward is None else {"upstream": reward}),
-    )  # fmt: skip
+    )
 
 
 def test_scores_of_several_domains_and_trials_by_hand():
     samples = [
-        sample("delivery/a", 0, 1.0), sample("delivery/a", 1, 0.0),
-        sample("delivery/b", 0, 1.0), sample("delivery/b", 1, None, S.AGENT_FAILURE),
-        sample("ota/a", 0, 1.0), sample("ota/a", 1, 1.0), sample("ota/c", 0, 0.0), sample("ota/c", 1, 0.0),
-    ]  # fmt: skip
+        sample("delivery/a", 0, 1.0),
+        sample("delivery/a", 1, 0.0),
+        sample("delivery/b", 0, 1.0),
+        sample("delivery/b", 1, None, S.AGENT_FAILURE),
+        sample("ota/a", 0, 1.0),
+        sample("ota/a", 1, 1.0),
+        sample("ota/c", 0, 0.0),
+        sample("ota/c", 1, 0.0),
+    ]
     made = scores.records(("delivery", "ota"), samples, {"delivery": 0.0, "ota": 0.1}, absent=("cross",))
     by = {(r.subset, r.metric, r.source): r for r in made}
     assert by["delivery", "reward", "strict"].score == 0.5

@@ -7,7 +7,7 @@ import pytest
 from test_episode_tokens import CALL, RENDERERS, TASK, completion, played
 from token_kit import TOOLS, said, user
 
-from envace.bench.desk import evaluate
+from envace.bench.worlds import evaluate
 from envace.chat.append_only import described, shape_of
 from envace.chat.renderer import ByteRenderer
 from envace.chat.tokens import TokenLog

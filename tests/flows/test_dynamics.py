@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from envace.bench import desk
+from envace.bench import worlds as desk
 from envace.config import parse
 from envace.data.store import write_tasks
 from envace.engine import checkpoints, export, kept

@@ -1,32 +1,35 @@
 """The collusion gap: the same tasks played in rehearsal and in the true world by the same policy.
 
 Flows in: a policy and tasks with an executable world. Flows out: scores and one row a (task, trial).
-Invariant: both sides have the same tasks, trials, seeds, temperature and judge, and succeed by the same rule, that
-every required item of every turn holds; no world decides what a rehearsal is worth. A pair in which either side
-ended for reasons outside the policy is left out of both.
+Invariant: both sides have the same tasks, trials, seeds, temperature and judge, and succeed by the same rule,
+that every required item of every turn holds; no world decides what a rehearsal is worth. A pair in which
+either side ended for reasons outside the policy is left out of both.
 
 Names: `gap/rehearsed` and `gap/true` success by the required items, `gap/success` true success with the end
-state, `gap/collusion` rehearsed minus true. Without interval, of the rehearsed side's responses beside the true
-answers to the same calls (`envace.learn.collapse`): `gap/rehearsed_entropy` and `gap/true_entropy` in bits a
-field, `gap/rehearsed_refusals` and `gap/true_refusals`, `gap/grounded` share of recorded calls answered as recorded.
-"""
+state, `gap/collusion` rehearsed minus true. Without interval, of the rehearsed side's responses beside the
+true answers to the same calls (`envace.learn.collapse`): `gap/rehearsed_entropy` and `gap/true_entropy` in
+bits a field, `gap/rehearsed_refusals` and `gap/true_refusals`, `gap/grounded` share of recorded calls
+answered as recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from envace.bench.committed import committed
-from envace.bench.desk import NOT_THE_POLICY, trial_seed
 from envace.bench.fidelity.scores import Score, score
 from envace.bench.stats import paired_bootstrap
+from envace.bench.worlds import NOT_THE_POLICY, trial_seed
+from envace.chat.renderer import Renderer
 from envace.config import RolloutParams
 from envace.config.method import Method
+from envace.judge import Judge
 from envace.judge.checklist import required_held
 from envace.learn.collapse import collapse_metrics
-from envace.types import Episode, Sampling, Task, replace
+from envace.policy.protocol import Policy
+from envace.rollout.pool import Job
+from envace.types import JSON, Episode, Sampling, Task, replace
 
-Row = dict[str, Any]
+GapRow = dict[str, JSON]
 SIDES = {"rehearsed": "rehearse", "true": "environment"}  # side -> who answers the calls
 COLLAPSE = {
     "rehearsed_entropy": "collapse/rehearsed_state_entropy",
@@ -39,20 +42,21 @@ DEAD_TASKS = 8  # so many tasks in a row without one usable episode: something i
 
 
 async def play_both(
-    policy: Any,
+    policy: Policy,
     tasks: Sequence[Task],
     *,
     trials: int,
     seed: int,
-    renderer: Any,
-    judge: Any,
+    renderer: Renderer,
+    judge: Judge,
     method: Method,
     params: RolloutParams,
     temperature: float,
     concurrency: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[Episode]]:
-    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an evaluation does."""
+    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an evaluation
+    does."""
     from envace.rollout.pool import episode_job, run_pool
     from envace.rollout.prompts import load_prompt_set
     from envace.rollout.sources import make_source
@@ -66,13 +70,22 @@ async def play_both(
         if progress:
             progress(done, total)
 
-    def job(task: Task, trial: int, own: Method) -> Any:
+    def job(task: Task, trial: int, own: Method) -> Job:
         return episode_job(
-            task, episode_id=f"{own.source}/{task.id}/{trial}", group_id=task.id, seed=trial_seed(seed, task.id, trial),
-            attempt=trial, make_source=lambda: make_source(task, own, policy, renderer, params), method=own,
-            params=params, judge=judge, policy=policy, renderer=renderer, prompt_set=prompts,
+            task,
+            episode_id=f"{own.source}/{task.id}/{trial}",
+            group_id=task.id,
+            seed=trial_seed(seed, task.id, trial),
+            attempt=trial,
+            make_source=lambda: make_source(task, own, policy, renderer, params),
+            method=own,
+            params=params,
+            judge=judge,
+            policy=policy,
+            renderer=renderer,
+            prompt_set=prompts,
             sampling=Sampling(temperature=temperature, top_p=params.top_p, max_tokens=params.response_tokens),
-        )  # fmt: skip
+        )
 
     played = {}
     for side, source in SIDES.items():
@@ -82,7 +95,7 @@ async def play_both(
     return played
 
 
-def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[Row]:
+def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[GapRow]:
     """What each pair of episodes came to; None where a side has no score."""
     by_id = {task.id: task for task in tasks}
     rows = []
@@ -107,7 +120,7 @@ def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[Row
 def summarise(
     tasks: Sequence[Task],
     played: dict[str, list[Episode]],
-    rows: Sequence[Row],
+    rows: Sequence[GapRow],
     *,
     bootstrap: int,
     seed: int = 0,
@@ -128,7 +141,7 @@ def summarise(
     return {f"gap/{name}": value for name, value in found.items()}
 
 
-def _difference(rows: Sequence[Row], bootstrap: int, seed: int) -> Score:
+def _difference(rows: Sequence[GapRow], bootstrap: int, seed: int) -> Score:
     sides: dict[str, dict[str, list[float]]] = {"rehearsed": {}, "true": {}}
     for side, by_task in sides.items():
         for r in rows:

@@ -1,50 +1,53 @@
 """Rehearsed responses held against true ones, beside predictors that need no model.
 
-Flows in: a policy and tasks whose calls have true responses. Flows out: scores from 0 to 1, and one row for each
-call, few-shot mode and predictor.
-Invariant: the prompt is the one training uses (`RehearsalSource`), with the records the method shows and, beside
-it, with none; predictors answer the very same calls; a response that breaks the contract, or is missing, counts
-as wrong everywhere.
-"""
+Flows in: a policy and tasks whose calls have true responses. Flows out: scores from 0 to 1, and one row for
+each call, few-shot mode and predictor. Invariant: the prompt is the one training uses (`RehearsalSource`),
+with the records the method shows and, beside it, with none; predictors answer the very same calls; a response
+that breaks the contract, or is missing, counts as wrong everywhere."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from envace.bench.fidelity.agree import grounded, grounded_share
 from envace.bench.fidelity.pairs import Pair, choose, recorded
 from envace.bench.fidelity.predictors import NOTHING, Others, constant, copy, majority
-from envace.bench.fidelity.scores import METRICS, POLICY, Row
+from envace.bench.fidelity.scores import METRICS, POLICY, FidelityRow
+from envace.chat.calls import render_calls
 from envace.chat.contract import is_error
+from envace.chat.renderer import Renderer
 from envace.chat.text import canonical
 from envace.chat.transcript import shape
 from envace.config import RolloutParams
 from envace.config.method import Method
+from envace.policy.protocol import Policy
+from envace.rollout.few_shot import select_records
+from envace.rollout.interfaces import CallContext
+from envace.rollout.prompts import call_line, load_prompt_set
+from envace.rollout.rehearsal import RehearsalSource
 from envace.types import JSON, Observation, Sampling, Task, replace, to_json
 
 
 async def measure(
-    policy: Any,
+    policy: Policy,
     tasks: Sequence[Task],
     *,
-    renderer: Any,
+    renderer: Renderer,
     method: Method,
     params: RolloutParams,
     limit: int,
     seed: int,
     temperature: float = 0.0,
     concurrency: int = 64,
-) -> list[Row]:
+) -> list[FidelityRow]:
     """Rehearse at most `limit` calls (0: all) with the method's records and with none; greedy by default.
 
-    Rows in the order of the pairs, by mode; `envace.bench.fidelity.scores.summarise` makes scores of them. Raises what
-    the policy raises.
-    """
+    Rows in the order of the pairs, by mode; `envace.bench.fidelity.scores.summarise` makes scores of them.
+    Raises what the policy raises."""
     pairs = choose(tasks, limit, seed)
     gate = asyncio.Semaphore(concurrency)
-    rows: list[Row] = []
+    rows: list[FidelityRow] = []
     for mode in dict.fromkeys((method.few_shot, "none")):
         source = _source(policy, renderer, replace(method, few_shot=mode), params)
         mine = await asyncio.gather(
@@ -54,7 +57,7 @@ async def measure(
     return rows
 
 
-def predicted(pairs: Sequence[Pair], mode: str, shown: Sequence[str]) -> list[Row]:
+def predicted(pairs: Sequence[Pair], mode: str, shown: Sequence[str]) -> list[FidelityRow]:
     """What each predictor says to the same calls; `shown` is what REHEARSE was shown for each."""
     others = Others(pairs)
     rows = []
@@ -69,37 +72,31 @@ def predicted(pairs: Sequence[Pair], mode: str, shown: Sequence[str]) -> list[Ro
     return rows
 
 
-def _predicted(pair: Pair, mode: str, by: str, said: JSON, shown: str) -> Row:
+def _predicted(pair: Pair, mode: str, by: str, said: JSON, shown: str) -> FidelityRow:
     made = said is not NOTHING
     return _about(pair, mode, by, shown) | _agreement(pair, made, said if made else None, shown)
 
 
-def _source(policy: Any, renderer: Any, method: Method, params: RolloutParams) -> Any:
-    from envace.rollout.prompts import load_prompt_set
-    from envace.rollout.rehearsal import RehearsalSource
-
+def _source(policy: Policy, renderer: Renderer, method: Method, params: RolloutParams) -> RehearsalSource:
     return RehearsalSource(policy, renderer, load_prompt_set(params.prompt_set), method, params)
 
 
 async def _one(
-    source: Any,
+    source: RehearsalSource,
     pair: Pair,
     mode: str,
     params: RolloutParams,
     seed: int,
     temperature: float,
     gate: asyncio.Semaphore,
-) -> Row:
+) -> FidelityRow:
     context = _context(pair, mode, params, seed, temperature)
     async with gate:
         observation, generation = await source.answer(context)
     return row(pair, mode, observation, generation.text if generation else "", _shown(source, context))
 
 
-def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperature: float) -> Any:
-    from envace.chat.calls import render_calls
-    from envace.rollout.interfaces import CallContext
-
+def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperature: float) -> CallContext:
     return CallContext(
         task=pair.task,
         call=pair.call,
@@ -112,11 +109,8 @@ def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperatur
     )
 
 
-def _shown(source: Any, context: Any) -> str:
+def _shown(source: RehearsalSource, context: CallContext) -> str:
     """Records, history and call as the prompt set writes them, before anything is cut; no tool schemas."""
-    from envace.rollout.few_shot import select_records
-    from envace.rollout.prompts import call_line
-
     records = select_records(
         context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent
     )
@@ -125,7 +119,7 @@ def _shown(source: Any, context: Any) -> str:
     return "\n".join([*lines, call_line(context.call)])
 
 
-def row(pair: Pair, mode: str, observation: Observation, text: str, shown: str = "") -> Row:
+def row(pair: Pair, mode: str, observation: Observation, text: str, shown: str = "") -> FidelityRow:
     """One call's comparison; `shown` is the text grounded leaves are looked up in."""
     valid = observation.failure is None
     return {
@@ -137,7 +131,7 @@ def row(pair: Pair, mode: str, observation: Observation, text: str, shown: str =
     }
 
 
-def _about(pair: Pair, mode: str, by: str, shown: str) -> Row:
+def _about(pair: Pair, mode: str, by: str, shown: str) -> FidelityRow:
     return {
         "task": pair.task.id,
         "turn": pair.turn,
@@ -153,7 +147,7 @@ def _about(pair: Pair, mode: str, by: str, shown: str) -> Row:
     }
 
 
-def _agreement(pair: Pair, valid: bool, said: JSON, shown: str) -> Row:
+def _agreement(pair: Pair, valid: bool, said: JSON, shown: str) -> FidelityRow:
     """The metrics of `envace.bench.fidelity.scores`, for a response that may be none (`valid` False)."""
     refused, refuses = is_error(pair.truth), valid and is_error(said)
     copied = grounded(said, pair.truth, shown)

@@ -1,13 +1,13 @@
 """Rows of compared calls -> scores with intervals.
 
-Flows in: rows as `envace.bench.fidelity.measure` makes them. Flows out: `Score`s by name.
-Invariant: a score is the mean over tasks of the mean over a task's calls, its interval resamples whole tasks; a
-share of nothing has no score.
+Flows in: rows as `envace.bench.fidelity.measure` makes them. Flows out: `Score`s by name. Invariant: a score
+is the mean over tasks of the mean over a task's calls, its interval resamples whole tasks; a share of nothing
+has no score.
 
-Names: `<mode>/<metric>` of the policy's responses to all calls, `<mode>/<predictor>/<metric>` of a predictor's;
-`<mode>/recorded/...` the same over the calls a record shows the answer of (named so in every mode, also where
-the records are withheld). Parts of all calls, exact only: `<mode>/reference/exact`, `<mode>/probe/exact`,
-`<mode>/tool/<name>/exact`.
+Names: `<mode>/<metric>` of the policy's responses to all calls, `<mode>/<predictor>/<metric>` of a
+predictor's; `<mode>/recorded/...` the same over the calls a record shows the answer of (named so in every
+mode, also where the records are withheld). Parts of all calls, exact only: `<mode>/reference/exact`,
+`<mode>/probe/exact`, `<mode>/tool/<name>/exact`.
 
 valid          the response keeps the contract
 verdict        both refuse, or both answer
@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from envace.bench.stats import cluster_bootstrap
+from envace.types import JSON
 
-Row = dict[str, Any]
+FidelityRow = dict[str, JSON]
 METRICS = (
     "valid",
     "verdict",
@@ -52,7 +52,7 @@ class Score:
     tasks: int
 
 
-def summarise(rows: Sequence[Row], *, bootstrap: int, seed: int = 0) -> dict[str, Score]:
+def summarise(rows: Sequence[FidelityRow], *, bootstrap: int, seed: int = 0) -> dict[str, Score]:
     """Every score of the module's docstring that the rows have."""
     named: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
@@ -72,7 +72,7 @@ def score(values: Iterable[tuple[str, float]], bootstrap: int, seed: int) -> Sco
     return Score(value=mean, low=low, high=high, calls=sum(map(len, by_task.values())), tasks=len(by_task))
 
 
-def _places(row: Row) -> list[tuple[str, Sequence[str]]]:
+def _places(row: FidelityRow) -> list[tuple[str, Sequence[str]]]:
     """Where a row counts, and with which metrics."""
     mode, own = row["few_shot"], row["by"] == POLICY
     who = "" if own else f"/{row['by']}"

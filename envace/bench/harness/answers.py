@@ -1,9 +1,9 @@
 """What a model server's answer and a harness's files say, read alike for every harness.
 
-Flows in: the text of an answer, or of a refusal; a file of JSON lines. Flows out: what is wrong with the answer;
-whether a call was left in it unread; how many tokens to ask for instead; the rows that were written whole.
-Invariant: standard library only, since the drivers load this file by its path in the interpreters of the harnesses.
-"""
+Flows in: the text of an answer, or of a refusal; a file of JSON lines. Flows out: what is wrong with the
+answer; whether a call was left in it unread; how many tokens to ask for instead; the rows that were written
+whole. Invariant: standard library only, since the drivers load this file by its path in the interpreters of
+the harnesses."""
 
 import json
 import re
@@ -37,11 +37,11 @@ def left_call(content):
 
 
 def fewer(refusal, asked):
-    """Tokens to ask for after a refusal because prompt and answer together exceed the context; 0 where none fit.
+    """Tokens to ask for after a refusal because prompt and answer together exceed the context; 0 where none
+    fit.
 
-    A server that says how long the prompt is gets the exact room, one that names a lower bound half of what it was
-    asked for.
-    """
+    A server that says how long the prompt is gets the exact room, one that names a lower bound half of what
+    it was asked for."""
     limit, prompt = LIMIT.search(refusal), PROMPT.search(refusal)
     if not limit or not prompt or ASKED.search(refusal) or not asked:
         return 0
@@ -77,7 +77,8 @@ def problem_of(status, text):
 
 
 def cut_short(text):
-    """Whether an answer ended at its token limit. Upstream mends a judge's torn JSON and loses verdicts in silence."""
+    """Whether an answer ended at its token limit. Upstream mends a judge's torn JSON and loses verdicts in
+    silence."""
     try:
         return json.loads(text)["choices"][0].get("finish_reason") == "length"
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -95,7 +96,8 @@ def well_formed(call):
 
 
 def read_rows(file):
-    """The objects of a JSON Lines file; none where there is no file. A line cut off by a kill is one that is missing."""
+    """The objects of a JSON Lines file; none where there is no file. A line cut off by a kill is one that is
+    missing."""
     rows = []
     for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
         try:

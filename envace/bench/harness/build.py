@@ -1,10 +1,9 @@
 """A pinned harness in an environment of its own, made once.
 
 Flows in: a `HarnessSpec`, `locks/harness/<lock>`, a package index and a git source on first use. Flows out:
-`<root>/<ref>/` with `venv/`, `source/` (git) and `ready.json`.
-Invariant: the folder of a `ref` is whole or absent: it is made as `<ref>.partial` and renamed. It is used only
-while its lock and data are those it was made from. Two versions are two folders. Once made, no network is needed.
-"""
+`<root>/<ref>/` with `venv/`, `source/` (git) and `ready.json`. Invariant: the folder of a `ref` is whole or
+absent: it is made as `<ref>.partial` and renamed. It is used only while its lock and data are those it was
+made from. Two versions are two folders. Once made, no network is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ WAIT_S = 2.0  # between looks at a lock that another builder holds
 
 
 def build(spec: HarnessSpec, root: Path, say: Say = print) -> HarnessEnv:
-    """The built harness, made now if need be. Raises EnvironmentUnready with one sentence that names the fix."""
+    """The built harness, made now if need be. Raises EnvironmentUnready with one sentence that names the
+    fix."""
     if env := find(spec, root):
         return env
     root.mkdir(parents=True, exist_ok=True)
@@ -143,8 +143,13 @@ def _fill(spec: HarnessSpec, partial: Path, scratch: Path, log: Path, say: Say) 
         _importable(env)
     say(f"{spec.name}: importing it")
     held = smoke(env.python, spec.imports, log, say, spec.name)
-    return {"ref": spec.ref, "spec": asdict(spec) | {"uri": Redactor().text(spec.uri)}, "lock": sha256(lock),
-            "missing": absent, "versions": held}  # fmt: skip
+    return {
+        "ref": spec.ref,
+        "spec": asdict(spec) | {"uri": Redactor().text(spec.uri)},
+        "lock": sha256(lock),
+        "missing": absent,
+        "versions": held,
+    }
 
 
 def _moved(spec: HarnessSpec, folder: Path) -> HarnessEnv:
@@ -206,19 +211,24 @@ def _demand(spec: HarnessSpec, env: HarnessEnv) -> None:
     """Raises EnvironmentUnready for data that is not what the spec pins."""
     if wrong := _wrong_data(spec, env):
         raise EnvironmentUnready(
-            f"{spec.name}'s {wrong[0]} {'differs from its pinned sha256' if (env.source / wrong[0]).exists() else 'is absent'}"
+            f"{spec.name}'s {wrong[0]} "
+            f"{'differs from its pinned sha256' if (env.source / wrong[0]).exists() else 'is absent'}"
             f"{f' (and {len(wrong) - 1} more files)' if wrong[1:] else ''}: use a source that holds revision "
             f"{spec.version[:12]} whole"
         )
 
 
 def _wrong_data(spec: HarnessSpec, env: HarnessEnv) -> list[str]:
-    return [name for name, wanted in spec.data.items()
-            if not (env.source / name).is_file() or sha256(env.source / name) != wanted]  # fmt: skip
+    return [
+        name
+        for name, wanted in spec.data.items()
+        if not (env.source / name).is_file() or sha256(env.source / name) != wanted
+    ]
 
 
 def _importable(env: HarnessEnv) -> None:
-    """Put the checkout (its src folder where there is one) on the environment's path, relative, so that it can move."""
+    """Put the checkout (its src folder where there is one) on the environment's path, relative, so that it
+    can move."""
     packages = env.root / "venv" / "lib" / f"python{env.spec.python}" / "site-packages"
     code = env.source / "src" if (env.source / "src").is_dir() else env.source
     (packages / "harness.pth").write_text(os.path.relpath(code, packages) + "\n")

@@ -17,7 +17,8 @@ from envace.errors import EnvironmentUnready
 
 
 def find_python(version: str) -> Path:
-    """An interpreter of that version ("3.12"): the variable PYTHON312, this one, PATH, pyenv, uv, in this order.
+    """An interpreter of that version ("3.12"): the variable PYTHON312, this one, PATH, pyenv, uv, in this
+    order.
 
     Raises EnvironmentUnready when there is none.
     """

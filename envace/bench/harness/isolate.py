@@ -1,10 +1,9 @@
 """A network of its own for a job: nothing but the addresses it was given.
 
-Flows in: a job. Flows out: how to start it (`unshare ...`), the ports to listen on inside, and the job with its
-addresses as they are called there; or None where the system allows no namespaces.
-Invariant: a loopback address keeps its name and port inside, any other becomes 127.0.0.1:<port>. Only the text of
-those addresses is changed.
-"""
+Flows in: a job. Flows out: how to start it (`unshare ...`), the ports to listen on inside, and the job with
+its addresses as they are called there; or None where the system allows no namespaces. Invariant: a loopback
+address keeps its name and port inside, any other becomes 127.0.0.1:<port>. Only the text of those addresses
+is changed."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ CHECK_S = 20.0
 
 @cache
 def wrap() -> tuple[str, ...] | None:
-    """The command that stands before a program to give it an empty network; None where that is not allowed."""
+    """The command that stands before a program to give it an empty network; None where that is not
+    allowed."""
     unshare = shutil.which("unshare")
     for way in WAYS if unshare else ():
         try:

@@ -1,31 +1,30 @@
 """One evaluation of one policy on one benchmark, from the pinned harness to score records.
 
-Flows in: an adapter and a request. Flows out: score records, sample records (one for each that was planned) and
-what every job left.
-Invariant: build, plan, probe, run, scrub, parse, complete, summarise, in this order; no harness starts before every
-role answers. A job is done when all its samples were seen and none failed for a reason that is not the agent's;
-only then is it not run again, unless what ended is complete enough for `min_complete`.
-"""
+Flows in: an adapter and a request. Flows out: score records, sample records (one for each that was planned)
+and what every job left. Invariant: build, plan, probe, run, scrub, parse, complete, summarise, in this order;
+no harness starts before every role answers. A job is done when all its samples were seen and none failed for
+a reason that is not the agent's; only then is it not run again, unless what ended is complete enough for
+`min_complete`."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from envace.bench.harness import resume
 from envace.bench.harness.build import build
 from envace.bench.harness.probe import probe
 from envace.bench.harness.run import run_job
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun, Say
-from envace.bench.summary import complete_enough, complete_plan
+from envace.bench.summary import Identity, complete_enough, complete_plan
 from envace.errors import StageFailed, UserError
 from envace.io.redact import Redactor
-from envace.types import SampleRecord, SampleStatus, ScoreRecord, from_json, replace, to_json
+from envace.types import JSON, SampleRecord, SampleStatus, ScoreRecord, from_json, replace, to_json
 
 
 def evaluate(
@@ -37,13 +36,13 @@ def evaluate(
     bootstrap: int = 2000,
     min_complete: float = 1.0,
     probe_s: float = 30.0,
-    **identity: Any,
+    **identity: Unpack[Identity],
 ) -> tuple[list[ScoreRecord], list[SampleRecord], list[RawRun]]:
     """Evaluate, going on where an interrupted run of the same request stopped.
 
-    root: the `.harness` folder. `request.options["parallel"]` jobs run beside each other (1). `identity` (policy,
-    policy_hash, variant, versions, data_hash) stands in every score. Raises UserError with one sentence.
-    """
+    root: the `.harness` folder. `request.options["parallel"]` jobs run beside each other (1). `identity`
+    (policy, policy_hash, variant, versions, data_hash) stands in every score. Raises UserError with one
+    sentence."""
     env = build(adapter.spec(request.options), root, say)
     jobs = adapter.plan(env, request)
     _check(adapter, jobs)
@@ -74,7 +73,8 @@ def _finished(
     min_complete: float,
     say: Say,
 ) -> dict[str, RawRun]:
-    """Jobs that are not run again: those that are done, and all that ended where the whole is complete enough.
+    """Jobs that are not run again: those that are done, and all that ended where the whole is complete
+    enough.
 
     One that owes no samples has no share of the whole: it is run until it succeeds.
     """
@@ -95,7 +95,8 @@ def _finished(
     if not complete_enough(samples, min_complete):
         return runs
     say(
-        f"{adapter.name}: {len(resume.lost(samples))} of {len(samples)} samples have no score; taken as they are"
+        f"{adapter.name}: {len(resume.lost(samples))} of {len(samples)} samples have no score; taken as they "
+        "are"
     )
     return both
 
@@ -115,8 +116,11 @@ def _warn_shared(adapter: Adapter, request: EvalRequest, say: Say) -> None:
     agent = request.roles.agent
     for role, e in resume.roles(request):
         if role != "agent" and (e.base_url.rstrip("/"), e.model) == (agent.base_url.rstrip("/"), agent.model):
-            say(f"{adapter.name}: warning: the {role} is the agent's own model at the agent's own address; its scores "
-                f"favour the agent. Name another server by bench.{role}")  # fmt: skip
+            say(
+                f"{adapter.name}: warning: the {role} is the agent's own model at the agent's own address; "
+                "its scores "
+                f"favour the agent. Name another server by bench.{role}"
+            )
 
 
 def _probe_all(adapter: Adapter, request: EvalRequest, probe_s: float, say: Say) -> None:
@@ -169,7 +173,8 @@ def _sigterm_interrupts() -> Iterator[None]:
 def _samples(
     adapter: Adapter, env: HarnessEnv, request: EvalRequest, runs: Sequence[RawRun]
 ) -> list[SampleRecord]:
-    """One record for each planned sample, without keys; a failed process is named where its sample is missing."""
+    """One record for each planned sample, without keys; a failed process is named where its sample is
+    missing."""
     planned = [key for run in runs for key in run.job.planned]
     try:
         full = complete_plan(adapter.parse(env, request, runs), planned)
@@ -186,8 +191,8 @@ def _named(sample: SampleRecord, causes: dict[tuple[str, int], str]) -> SampleRe
     return replace(sample, error=f"{sample.error}: {cause}") if missing and cause else sample
 
 
-def _clean(sample: SampleRecord, text: Any) -> SampleRecord:
-    def walk(value: Any) -> Any:
+def _clean(sample: SampleRecord, text: Callable[[str], str]) -> SampleRecord:
+    def walk(value: JSON) -> JSON:
         if isinstance(value, str):
             return text(value)
         return {k: walk(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -1,9 +1,8 @@
 """What the adapters of all benchmarks plan with: options, tasks by hash, endpoints, processes of a driver.
 
 Flows in: an `EvalRequest`, the options of `params.yaml`. Flows out: typed options, task ids, `Job`s.
-Invariant: a key is named by its variable and never stands in a job; a limit picks the same tasks for every policy;
-a score says of thinking what the agent's server was told, never what was meant.
-"""
+Invariant: a key is named by its variable and never stands in a job; a limit picks the same tasks for every
+policy; a score says of thinking what the agent's server was told, never what was meant."""
 
 from __future__ import annotations
 
@@ -23,11 +22,13 @@ T = TypeVar("T")
 JOB_FILE = "job.json"
 
 
-# --- options and tasks ---------------------------------------------------------------------------------------
+# --- options and tasks
+# ---------------------------------------------------------------------------------------
 
 
 def read_options(benchmark: str, cls: type[T], options: Mapping[str, JSON]) -> T:
-    """A benchmark's options as its dataclass; lists become tuples. Raises UserError for a name it does not have."""
+    """A benchmark's options as its dataclass; lists become tuples. Raises UserError for a name it does not
+    have."""
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if unknown := sorted(set(options) - set(known)):
         raise UserError(f"{benchmark} has no option {unknown[0]!r}; known are {', '.join(known)}")
@@ -41,7 +42,8 @@ def check_one_of(benchmark: str, name: str, value: str, allowed: Collection[str]
 
 
 def choose(ids: Sequence[str], limit: int, seed: int, wanted: Collection[str] = ()) -> list[str]:
-    """`limit` ids by hash of seed and id, in the order they came; 0 is all. `wanted` ids count before any limit."""
+    """`limit` ids by hash of seed and id, in the order they came; 0 is all. `wanted` ids count before any
+    limit."""
     if wanted:
         return [i for i in ids if i in wanted]
     if not limit or limit >= len(ids):
@@ -55,7 +57,8 @@ def seed_of(seed: int, trial: int) -> int:
     return (seed * 1000 + trial) % 2**31
 
 
-# --- endpoints -----------------------------------------------------------------------------------------------
+# --- endpoints
+# -----------------------------------------------------------------------------------------------
 
 
 def endpoint_of(benchmark: str, request: EvalRequest, role: str, why: str = "") -> Endpoint:
@@ -63,7 +66,8 @@ def endpoint_of(benchmark: str, request: EvalRequest, role: str, why: str = "") 
     found = {"agent": request.roles.agent, "user": request.roles.user, "judge": request.roles.judge}[role]
     if found is None:
         raise UserError(
-            f"{benchmark} needs a {role}{why}: name an endpoint by bench.{role} (it may be the agent's own server)"
+            f"{benchmark} needs a {role}{why}: name an endpoint by bench.{role} (it may be the agent's own "
+            "server)"
         )
     return found
 
@@ -72,16 +76,19 @@ def check_room(benchmark: str, agent: Endpoint) -> None:
     """An answer as long as the context would overflow it at every request, each counted against the agent."""
     if agent.sampling.max_tokens >= agent.context:
         raise UserError(
-            f"{benchmark}: max_tokens {agent.sampling.max_tokens} leaves no room for a prompt in a context of "
+            f"{benchmark}: max_tokens {agent.sampling.max_tokens} leaves no room for a prompt in a context "
+            "of "
             f"{agent.context}"
         )
 
 
 def refuse_query(benchmark: str, endpoint: Endpoint) -> None:
-    """The client library of some harnesses appends to the whole address. Raises UserError where that would break."""
+    """The client library of some harnesses appends to the whole address. Raises UserError where that would
+    break."""
     if urlsplit(endpoint.base_url).query:
         raise UserError(
-            f"{benchmark} cannot ask {endpoint.model}: its client puts the path behind the query of the address; "
+            f"{benchmark} cannot ask {endpoint.model}: its client puts the path behind the query of the "
+            "address; "
             "name the key by key_env, or put a proxy in front"
         )
 
@@ -93,7 +100,8 @@ def address(base_url: str, path: str) -> str:
 
 
 def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
-    """What a driver is told of an endpoint: address, model, variable of its key (empty without one), request body."""
+    """What a driver is told of an endpoint: address, model, variable of its key (empty without one), request
+    body."""
     s = endpoint.sampling
     body: dict[str, JSON] = {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens}
     if s.top_k > 0:
@@ -107,7 +115,8 @@ def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
 
 
 def thinking_body(request: EvalRequest) -> dict[str, JSON]:
-    """What tells the agent's chat template whether to think. The option `template_kwargs: false` leaves it out."""
+    """What tells the agent's chat template whether to think. The option `template_kwargs: false` leaves it
+    out."""
     if not request.options.get("template_kwargs", True):
         return {}
     return {"chat_template_kwargs": {"enable_thinking": request.thinking}}
@@ -119,7 +128,8 @@ def thinking_of(request: EvalRequest) -> str:
     return str(told["enable_thinking"]).lower() if "enable_thinking" in told else "unknown"
 
 
-# --- processes -----------------------------------------------------------------------------------------------
+# --- processes
+# -----------------------------------------------------------------------------------------------
 
 
 def driver_job(
@@ -140,9 +150,8 @@ def driver_job(
 ) -> Job:
     """The process that runs a driver in the harness's interpreter on `settings`, which it finds in job.json.
 
-    asked: variable of the driver -> the endpoint whose key it holds. `reaches` are addresses beside theirs. Given
-    what an interrupted run left, every driver goes on there.
-    """
+    asked: variable of the driver -> the endpoint whose key it holds. `reaches` are addresses beside theirs.
+    Given what an interrupted run left, every driver goes on there."""
     keys = {variable: e.key_env for variable, e in asked.items() if e.key_env}
     return Job(
         name=name,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+
+import httpx
 
 from envace.bench.harness.planning import address
 from envace.bench.harness.relay import is_loopback
@@ -22,11 +23,11 @@ NO_LIST = {404, 405, 501}  # serves chat completions, perhaps, but lists no mode
 
 
 def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
-    """Ask for the list of models until it comes or the deadline has passed, and look for the endpoint's model.
+    """Ask for the list of models until it comes or the deadline has passed, and look for the endpoint's
+    model.
 
     Raises EnvironmentUnready. A server that keeps no list is taken at its word.
     """
-    import httpx
 
     base, headers = endpoint.base_url.rstrip("/"), _headers(endpoint)
     url, until = address(base, "models"), time.monotonic() + deadline_s
@@ -52,7 +53,7 @@ def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
     )
 
 
-def _judge(endpoint: Endpoint, url: str, reply: Any) -> None:
+def _judge(endpoint: Endpoint, url: str, reply: httpx.Response) -> None:
     if reply.status_code in (401, 403):
         held = (
             f"the key in {endpoint.key_env}"
@@ -78,8 +79,7 @@ def _judge(endpoint: Endpoint, url: str, reply: Any) -> None:
         )
 
 
-def _is_list(client: Any, url: str, headers: dict[str, str]) -> bool:
-    import httpx
+def _is_list(client: httpx.Client, url: str, headers: dict[str, str]) -> bool:
 
     try:
         return client.get(url, headers=headers, timeout=5).status_code == 200

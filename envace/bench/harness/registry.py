@@ -28,7 +28,8 @@ HARNESSES: dict[str, tuple[str, dict[str, JSON]]] = {
 }
 
 
-# Data beside the environment: harness -> the function (environment, none where there is none) that says what lacks.
+# Data beside the environment: harness -> the function (environment, none where there is none) that says what
+# lacks.
 DATA = {"vita": "envace.bench.vita.tasks:lacking", "finmcp": "envace.bench.finmcp.data:lacking"}
 
 
@@ -47,7 +48,8 @@ def adapter(name: str) -> Adapter:
 
 
 def check(name: str, options: dict[str, JSON]) -> None:
-    """Whether a benchmark can be asked for with these options, subsets among them. Raises UserError; starts nothing."""
+    """Whether a benchmark can be asked for with these options, subsets among them. Raises UserError; starts
+    nothing."""
     found, rest = adapter(name), dict(options)
     asked = rest.pop("subsets", None) or found.default
     if not isinstance(asked, list | tuple) or not all(isinstance(s, str) for s in asked):
@@ -60,7 +62,8 @@ def check(name: str, options: dict[str, JSON]) -> None:
 
 
 def harness(name: str, **options: JSON) -> HarnessSpec:
-    """The pinned harness of that name; `options` are added to its own. Raises UserError for an unknown name."""
+    """The pinned harness of that name; `options` are added to its own. Raises UserError for an unknown
+    name."""
     if name not in HARNESSES:
         raise UserError(f"no harness is called {name!r}; known are {', '.join(HARNESSES)}")
     benchmark, own = HARNESSES[name]

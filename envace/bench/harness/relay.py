@@ -1,30 +1,42 @@
-"""The outside end of a job's only ways out: one unix socket an address, each led to that address and no other.
+"""The outside end of a job's only ways out: one unix socket an address, each led to that address and no
+other.
 
 Flows in: base addresses (http or https), HTTP requests on the sockets. Flows out: the requests sent on to the
-address, its replies streamed back unchanged.
-Invariant: whatever host a request names, it goes to the one origin its socket stands for; TLS is spoken here, with
-verification; a redirect is handed back, never followed. An address that cannot be reached ends the connection, as
-it would without a relay.
-"""
+address, its replies streamed back unchanged. Invariant: whatever host a request names, it goes to the one
+origin its socket stands for; TLS is spoken here, with verification; a redirect is handed back, never
+followed. An address that cannot be reached ends the connection, as it would without a relay."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import httpx
 from aiohttp import web
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 CONNECT_S = 30.0
 IDLE_S = 4.0  # we close an idle connection before common servers do (5 s), under the next request
 LARGEST_REQUEST = 1 << 28  # bytes
-HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-       "transfer-encoding", "upgrade", "host", "content-length"}  # fmt: skip  # of one connection, not of the request
+HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "host",
+    "content-length",
+}  # of one connection, not of the request
 
 
 def origin(address: str) -> str:
@@ -40,7 +52,8 @@ def is_loopback(address: str) -> bool:
 
 
 class Relay:
-    """`with Relay(addresses, folder) as sockets:` origin -> path of its socket. The folder's path must be short."""
+    """`with Relay(addresses, folder) as sockets:` origin -> path of its socket. The folder's path must be
+    short."""
 
     def __init__(self, addresses: Iterable[str], folder: Path):
         origins = sorted({origin(a) for a in addresses})
@@ -123,15 +136,13 @@ class _Forward:
             return began or web.Response(status=502)
 
 
-def _kept(headers: Any) -> list[tuple[str, str]]:
+def _kept(headers: CIMultiDictProxy[str]) -> list[tuple[str, str]]:
     named = {part.strip().lower() for value in headers.getall("Connection", ()) for part in value.split(",")}
     return [(k, v) for k, v in headers.items() if k.lower() not in HOP | named]
 
 
-def _trust(target: str) -> Any:
+def _trust(target: str) -> bool | ssl.SSLContext:
     """The certificates httpx trusts: those it brings, or SSL_CERT_FILE's."""
     if not target.startswith("https"):
         return True
-    import httpx
-
     return httpx.create_ssl_context()

@@ -1,11 +1,10 @@
 """Which jobs of an evaluation are done, and what an unfinished one may find in its folder.
 
 Flows in: jobs and the hash of what their outcome depends on. Flows out: `begun.json` and `done.json` (or
-`ended.json`) in a job's folder, read back by a later evaluation.
-Invariant: a job counts as done only under the very same hash, and only when each of its samples was seen and none
-failed for a reason that is not the agent's; else it has only ended, and whoever asks for less may take it so. Files
-that no evaluation left are never touched.
-"""
+`ended.json`) in a job's folder, read back by a later evaluation. Invariant: a job counts as done only under
+the very same hash, and only when each of its samples was seen and none failed for a reason that is not the
+agent's; else it has only ended, and whoever asks for less may take it so. Files that no evaluation left are
+never touched."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from envace.bench.harness.build import versions
 from envace.bench.harness.relay import is_loopback, origin
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun
 from envace.errors import UserError
 from envace.io.files import write_text
-from envace.types import Endpoint, SampleRecord, SampleStatus, replace, to_json
+from envace.types import JSON, Endpoint, SampleRecord, SampleStatus, replace, to_json
 
 ENVACE = Path(__file__).resolve().parents[2]
 BEGUN, DONE, ENDED = "begun.json", "done.json", "ended.json"
@@ -34,20 +32,20 @@ SETTLED = {SampleStatus.SCORED, SampleStatus.AGENT_FAILURE}
 class Marks:
     """The hash of each job's outcome: how many run beside each other and how long they may take do not count.
 
-    Taken from a second plan in which such numbers are fixed, because adapters write them into files of their own. A
-    third one, of a single trial, is what a job that holds all trials has in common with itself at fewer.
-    """
+    Taken from a second plan in which such numbers are fixed, because adapters write them into files of their
+    own. A third one, of a single trial, is what a job that holds all trials has in common with itself at
+    fewer."""
 
-    def __init__(self, adapter: Adapter, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any]):
+    def __init__(self, adapter: Adapter, env: HarnessEnv, request: EvalRequest, identity: dict[str, JSON]):
         code = code_hash(code_files(Path(inspect.getfile(type(adapter))).parent))
 
-        def of(**fixed: Any) -> dict[str, str]:
+        def of(**fixed: JSON) -> dict[str, str]:
             asked = replace(request, concurrency=1, deadline_s=1.0, **fixed)
             return {job.name: job_hash(job, env, asked, identity, code) for job in adapter.plan(env, asked)}
 
         self.whole, self.stem = of(), of(trials=1)
 
-    def of(self, job: Job) -> dict[str, Any]:
+    def of(self, job: Job) -> dict[str, JSON]:
         """As begun.json has it."""
         return {
             "hash": self.whole[job.name],
@@ -57,8 +55,8 @@ class Marks:
 
 
 def code_files(own: Path) -> list[Path]:
-    """Files of this project that shape what a harness leaves: the benchmark's `own` folder, and what serves and reads
-    the answers."""
+    """Files of this project that shape what a harness leaves: the benchmark's `own` folder, and what serves
+    and reads the answers."""
     served = [*(ENVACE / "serving").glob("*.py"), *(ENVACE / "chat").glob("*.py")]
     shared = [ENVACE / "bench/harness/answers.py", *(ENVACE / "io").glob("chat_*.py")]
     return sorted({*(p for p in own.iterdir() if p.is_file()), *served, *shared})
@@ -70,9 +68,9 @@ def code_hash(files: Sequence[Path]) -> str:
     return hashlib.sha256(json.dumps(sorted(sums)).encode()).hexdigest()
 
 
-def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, Any], code: str) -> str:
-    """What a job's outcome depends on; `code` is the hash of the code that runs it. The free port a local server was
-    given does not count, provided that `policy_hash` says what it serves."""
+def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, JSON], code: str) -> str:
+    """What a job's outcome depends on; `code` is the hash of the code that runs it. The free port a local
+    server was given does not count, provided that `policy_hash` says what it serves."""
     own = {k: v for k, v in asdict(job).items() if k not in ("deadline_s", "name")}
     asked = {role: {**to_json(e), "base_url": ""} for role, e in roles(request)}
     whose = {k: identity.get(k) for k in ("policy", "policy_hash", "variant")}
@@ -98,15 +96,22 @@ def done(job: Job, out: Path, marks: Marks, file: str = DONE) -> RawRun | None:
         said = json.loads((folder / file).read_text())
         if said["hash"] != marks.whole[job.name]:
             return None
-        return RawRun(job=job, folder=folder, code=said["code"], seconds=said["seconds"], log=folder / "log.txt",
-                      isolated=said["isolated"], reason=said["reason"])  # fmt: skip
+        return RawRun(
+            job=job,
+            folder=folder,
+            code=said["code"],
+            seconds=said["seconds"],
+            log=folder / "log.txt",
+            isolated=said["isolated"],
+            reason=said["reason"],
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def begin(job: Job, out: Path, marks: Marks) -> None:
-    """A folder for the job: what an interrupted run, or one of fewer trials, left when the harness can go on from
-    there, else empty.
+    """A folder for the job: what an interrupted run, or one of fewer trials, left when the harness can go on
+    from there, else empty.
 
     Raises UserError for a folder that holds files of somebody else.
     """
@@ -124,7 +129,7 @@ def begin(job: Job, out: Path, marks: Marks) -> None:
     write_text(begun, json.dumps(marks.of(job)))
 
 
-def _continues(earlier: dict[str, Any], now: dict[str, Any]) -> bool:
+def _continues(earlier: dict[str, JSON], now: dict[str, JSON]) -> bool:
     """The same job, or the same but for more trials."""
     if earlier.get("hash") == now["hash"]:
         return True
@@ -132,8 +137,8 @@ def _continues(earlier: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def settle(run: RawRun, samples: Sequence[SampleRecord], marks: Marks) -> None:
-    """Mark a job done when nothing of it needs another run, else ended. One that owes no samples is judged by its
-    exit status."""
+    """Mark a job done when nothing of it needs another run, else ended. One that owes no samples is judged by
+    its exit status."""
     owed = set(run.job.planned)
     settled = all(s.status in SETTLED for s in samples if (s.task, s.trial) in owed)
     settled = settled if owed else run.code == 0

@@ -1,10 +1,10 @@
 """One job of a harness, from an empty folder to files that may be read.
 
 Flows in: a job and a built harness. Flows out: `RawRun`, the job's folder with its log, both without keys.
-Invariant: nothing the job started outlives `run_job`, however it ends; the job sees a minimal environment, its own
-keys, a home and a temporary folder that are thrown away, and no network but its addresses where the system allows
-that (`RawRun.isolated`). What it left is scrubbed before anybody reads it, also when it was interrupted.
-"""
+Invariant: nothing the job started outlives `run_job`, however it ends; the job sees a minimal environment,
+its own keys, a home and a temporary folder that are thrown away, and no network but its addresses where the
+system allows that (`RawRun.isolated`). What it left is scrubbed before anybody reads it, also when it was
+interrupted."""
 
 from __future__ import annotations
 
@@ -27,8 +27,20 @@ from envace.errors import EnvironmentUnready
 from envace.io.children import GRACE_S, Child, innermost_error, start_guarded
 from envace.io.redact import ALWAYS, Secrets, Stream, address_secrets
 
-OUTWARD = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
-           "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # fmt: skip  # to get out of this machine
+OUTWARD = (
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+)  # to get out of this machine
 SHORT = 60  # characters; a unix socket's path may have 107
 INTERRUPTED = "interrupted"
 
@@ -45,9 +57,8 @@ def run_job(
 ) -> RawRun:
     """Run a job in `out/<job.name>` until it ends, its deadline passes or `stop` is set.
 
-    A line to `say` every `heartbeat_s`, with `progress()` samples done. Raises EnvironmentUnready for a key that is
-    not set, ValueError for names that lead out of the folder.
-    """
+    A line to `say` every `heartbeat_s`, with `progress()` samples done. Raises EnvironmentUnready for a key
+    that is not set, ValueError for names that lead out of the folder."""
     folder = _within(out.resolve(), job.name)
     secrets = _secrets(job)
     inside = isolate.inside(job)
@@ -128,8 +139,11 @@ def _say_network(job: Job, isolated: bool, say: Say) -> None:
     if job.open_network:
         say(f"{job.name}: runs with the open network, as this subset needs it")
     elif not isolated:
-        say(f"{job.name}: NOT isolated, this system allows no user and network namespaces; what the model writes "
-            "is run with this machine's network")  # fmt: skip
+        say(
+            f"{job.name}: NOT isolated, this system allows no user and network namespaces; what the model "
+            "writes "
+            "is run with this machine's network"
+        )
 
 
 def _secrets(job: Job) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """Keys out of everything a harness wrote, whatever form it wrote them in.
 
-Flows in: a folder or a stream of bytes, and the keys. Flows out: the same with every key replaced.
-Invariant: a key is found in every form of `io.redact`, across the borders of the pieces it is read in; file names
-are searched too. Links are not followed.
-"""
+Flows in: a folder or a stream of bytes, and the keys. Flows out: the same with every key replaced. Invariant:
+a key is found in every form of `io.redact`, across the borders of the pieces it is read in; file names are
+searched too. Links are not followed."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ PIECE = 1 << 20
 
 
 def scrub_folder(folder: Path, secrets: Mapping[str, str]) -> int:
-    """Replace every value of `secrets` in every file below `folder`, and in their names. Returns files changed."""
+    """Replace every value of `secrets` in every file below `folder`, and in their names. Returns files
+    changed."""
     found, changed = Secrets(secrets.values()), 0
     for place, folders, files in os.walk(folder, topdown=False):
         for name in files:
@@ -42,7 +42,8 @@ def scrub_folder(folder: Path, secrets: Mapping[str, str]) -> int:
 
 
 def sweep(folder: Path, allowed: Iterable[Path]) -> int:
-    """Remove what only looks like a file of ours: links that lead out of `allowed`, pipes, sockets, devices."""
+    """Remove what only looks like a file of ours: links that lead out of `allowed`, pipes, sockets,
+    devices."""
     roots, removed = [Path(os.path.realpath(a)) for a in allowed], 0
     for place, folders, files in os.walk(folder):
         for name in (*files, *folders):

@@ -1,9 +1,8 @@
 """Does a built harness import, without a network, and what does it consist of?
 
 Flows in: an environment's interpreter and module names. Flows out: name -> version of all it holds.
-Invariant: the harness is imported in a process of its own with an empty network where the system allows that, so
-that an import which needs the web fails here and not in an evaluation.
-"""
+Invariant: the harness is imported in a process of its own with an empty network where the system allows that,
+so that an import which needs the web fails here and not in an evaluation."""
 
 from __future__ import annotations
 
@@ -33,12 +32,27 @@ def smoke(python: Path, modules: Sequence[str], log: Path, say: Say, what: str) 
     """Import every module. Raises EnvironmentUnready naming what did not import."""
     with tempfile.TemporaryDirectory(prefix="ea-") as home:
         found = Path(home, "versions.json")
-        env = {"HOME": home, "TMPDIR": home, "PATH": os.defpath, "LANG": "C.UTF-8", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-               "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1"}  # fmt: skip
+        env = {
+            "HOME": home,
+            "TMPDIR": home,
+            "PATH": os.defpath,
+            "LANG": "C.UTF-8",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "PYTHONNOUSERSITE": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
         how = {"wrap": isolate.wrap(), "isolated": True} if isolate.wrap() else {}
         try:
-            children.call([str(python), "-c", SCRIPT, str(found), *modules], what=f"import of {what}", log=log, cwd=Path(home),
-                      deadline_s=DEADLINE_S, say=say, env=env, **how)  # fmt: skip
+            children.call(
+                [str(python), "-c", SCRIPT, str(found), *modules],
+                what=f"import of {what}",
+                log=log,
+                cwd=Path(home),
+                deadline_s=DEADLINE_S,
+                say=say,
+                env=env,
+                **how,
+            )
         except StageFailed as e:
             raise EnvironmentUnready(f"{e}: the lock of {what} does not fit it") from None
         return json.loads(found.read_text())

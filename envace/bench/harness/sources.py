@@ -1,10 +1,9 @@
 """The files of a pinned git revision.
 
 Flows in: a `HarnessSpec`. Flows out: the files of exactly that revision, each held to its git blob id.
-Invariant: files are read out of git's objects, never out of a working tree, so that local changes cannot slip in;
-no name in a revision leads out of the target folder; nothing that is fetched is executed. What a repository lists but
-lacks is taken from a wheel when a `Completion` names it, and is reported otherwise.
-"""
+Invariant: files are read out of git's objects, never out of a working tree, so that local changes cannot slip
+in; no name in a revision leads out of the target folder; nothing that is fetched is executed. What a
+repository lists but lacks is taken from a wheel when a `Completion` names it, and is reported otherwise."""
 
 from __future__ import annotations
 
@@ -48,7 +47,8 @@ def checkout(spec: HarnessSpec, target: Path, scratch: Path, log: Path, say: Say
     repository = _repository(spec, scratch / "git", log, say)
     if _git(repository, "cat-file", "-t", spec.version).strip() != b"commit":
         raise EnvironmentUnready(
-            f"{_shown(spec.uri)} has no commit {spec.version[:12]}: fetch it there, or point {spec.name}'s source elsewhere"
+            f"{_shown(spec.uri)} has no commit {spec.version[:12]}: fetch it there, or point {spec.name}'s "
+            "source elsewhere"
         )
     entries = [e for e in _entries(repository, spec.version) if e.mode != "160000"]
     missing = []
@@ -86,7 +86,8 @@ def _repository(spec: HarnessSpec, scratch: Path, log: Path, say: Say) -> Path:
         )
     except StageFailed as e:
         raise EnvironmentUnready(
-            f"{_shown(spec.uri)} did not give revision {spec.version[:12]} ({_shown(str(e))}): allow access to it, or name "
+            f"{_shown(spec.uri)} did not give revision {spec.version[:12]} ({_shown(str(e))}): allow access "
+            "to it, or name "
             "a local git directory that holds the revision"
         ) from None
     return scratch
@@ -145,7 +146,8 @@ def _write(target: Path, entry: Entry, content: bytes) -> None:
 
 
 def inside(target: Path, name: str) -> Path:
-    """The path of a file of a checkout, its folder made. Raises EnvironmentUnready for a name that leads elsewhere."""
+    """The path of a file of a checkout, its folder made. Raises EnvironmentUnready for a name that leads
+    elsewhere."""
     root = Path(os.path.realpath(target))
     path = Path(os.path.normpath(root / name))
     real = Path(os.path.realpath(path.parent))

@@ -1,4 +1,5 @@
-"""What a harness is, what is asked of it, and what it leaves: the records between adapters and the harness runner.
+"""What a harness is, what is asked of it, and what it leaves: the records between adapters and the harness
+runner.
 
 Flows in: parameters. Flows out: `HarnessSpec` (a pinned program) -> `HarnessEnv` (built), `EvalRequest` ->
 `Job`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
@@ -13,9 +14,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
 from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
+
+if TYPE_CHECKING:
+    from envace.bench.summary import Identity
+
 
 Say = Callable[[str], None]  # progress, one line each
 
@@ -32,8 +37,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessSpec:
-    """One pinned harness. `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", python="3.11", lock="bfcl.lock",
-    imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json": "<sha256>"})`."""
+    """One pinned harness. `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", python="3.11",
+    lock="bfcl.lock", imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json":
+    "<sha256>"})`."""
 
     name: str  # bfcl | tau2 | tau2-fork | vita | finmcp
     version: str  # what scores are labelled with: a package version or a git revision (40 hex)
@@ -150,7 +156,12 @@ class Adapter(Protocol):
         ...
 
     def summarise(
-        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **identity: Any
+        self,
+        env: HarnessEnv,
+        request: EvalRequest,
+        samples: Sequence[SampleRecord],
+        **identity: Unpack[Identity],
     ) -> list[ScoreRecord]:
-        """Score records: `upstream` and `strict` side by side, each subset, then the benchmark's own averages."""
+        """Score records: `upstream` and `strict` side by side, each subset, then the benchmark's own
+        averages."""
         ...

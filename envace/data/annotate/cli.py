@@ -1,4 +1,5 @@
-"""The subcommands annotate and agree of `python -m envace.data`. The others do not wait for what only these need."""
+"""The subcommands annotate and agree of `python -m envace.data`. The others do not wait for what only these
+need."""
 
 from __future__ import annotations
 

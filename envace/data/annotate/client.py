@@ -3,9 +3,8 @@
 Flows in: a `Question`. Flows out: a `CallResult`, a completion or a named fault, with what it took.
 A server that no further call can mend raises EnvironmentUnready once.
 
-Faults: timeout, unreachable, http_<status>, no_completion, too_large, refused_by_model, refused_<status>[_<code>];
-`refused*` are final, the others may pass.
-"""
+Faults: timeout, unreachable, http_<status>, no_completion, too_large, refused_by_model,
+refused_<status>[_<code>]; `refused*` are final, the others may pass."""
 
 from __future__ import annotations
 
@@ -48,7 +47,8 @@ class CallResult:
 
 
 class AnnotateClient:
-    """`async with AnnotateClient(options, stop) as client: await client.ask(question)`. Raises EnvironmentUnready.
+    """`async with AnnotateClient(options, stop) as client: await client.ask(question)`. Raises
+    EnvironmentUnready.
 
     `stop` ends waits between requests, never a request.
     """
@@ -116,13 +116,15 @@ class AnnotateClient:
             )
         if status == 404:
             raise EnvironmentUnready(
-                f"{at} or its model {self.options.model!r} does not exist (HTTP 404); check --base-url and --model"
+                f"{at} or its model {self.options.model!r} does not exist (HTTP 404); check --base-url and "
+                "--model"
             )
         if not status or fault.again:
             return "no_completion" if fault.reason == "malformed" else fault.reason
         if question.effort != "none" and "reasoning_effort" in said and len(said) < ECHO:
             raise EnvironmentUnready(
-                f"{at} takes no reasoning_effort (HTTP {status}); use --passes none,none and --label-effort none"
+                f"{at} takes no reasoning_effort (HTTP {status}); use --passes none,none and --label-effort "
+                "none"
             )
         limit = "max_tokens" if "max_tokens" in said or "max_completion_tokens" in said else ""
         return "_".join(filter(None, ("refused", str(status), code or limit)))
@@ -135,7 +137,8 @@ class AnnotateClient:
         self._silent += 1
         if self._silent >= max(8, 2 * self.options.concurrency):
             raise EnvironmentUnready(
-                f"{self._silent} calls in a row to {self.options.base_url} came to nothing (last: {fault}); see to the "
+                f"{self._silent} calls in a row to {self.options.base_url} came to nothing (last: {fault}); "
+                "see to the "
                 "server (or --max-tokens, where it refuses) and run again, which goes on where this stopped"
             )
 

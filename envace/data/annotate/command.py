@@ -1,8 +1,8 @@
 """The commands annotate and agree, from the preview to the exit status.
 
-Nothing is paid before the preview was seen and agreed to. Exit status 0: every row is settled; 1: some are undecided,
-and the same command asks them again; 2 and 3: the user's to mend; 130: interrupted, as far as it came.
-"""
+Nothing is paid before the preview was seen and agreed to. Exit status 0: every row is settled; 1: some are
+undecided, and the same command asks them again; 2 and 3: the user's to mend; 130: interrupted, as far as it
+came."""
 
 from __future__ import annotations
 

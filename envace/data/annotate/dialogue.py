@@ -1,8 +1,7 @@
 """A raw dialogue as the model is shown it, and as its evidence is checked against.
 
-Turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant message together
-with the tool messages that answer it; prompts and checklists name places in no other way.
-"""
+Turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant message
+together with the tool messages that answer it; prompts and checklists name places in no other way."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """What the model has answered so far, one JSON line a call, never rewritten.
 
-Flows in: records of finished calls. Flows out: the records of a call, looked up by its key.
-Invariant: a record is on disk before anybody acts on it; a line cut off by a kill is dropped at the next start;
-one process at a time writes. Records hold what the model wrote, not what was made of it.
+Flows in: records of finished calls. Flows out: the records of a call, looked up by its key. Invariant: a
+record is on disk before anybody acts on it; a line cut off by a kill is dropped at the next start; one
+process at a time writes. Records hold what the model wrote, not what was made of it.
 
-A record: key, row (hash of the sample), call, model, prompt (version), reply (text or null), finish, fault, read,
-written (tokens or null), usd (or null), requests, seconds, structured.
-"""
+A record: key, row (hash of the sample), call, model, prompt (version), reply (text or null), finish, fault,
+read, written (tokens or null), usd (or null), requests, seconds, structured."""
 
 from __future__ import annotations
 
@@ -46,7 +45,8 @@ class Journal:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[Journal]:
-        """Lock the folder and read its journal. Raises EnvironmentUnready, and DataError on a damaged line."""
+        """Lock the folder and read its journal. Raises EnvironmentUnready, and DataError on a damaged
+        line."""
         with _locked(folder):
             try:
                 journal = cls(folder / NAME)

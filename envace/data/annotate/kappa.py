@@ -1,8 +1,8 @@
 """Two raters' values held against each other: exact agreement, Cohen's kappa, distance of numbers.
 
-Flows in: pairs of values, by row. Flows out: the numbers with 95 % intervals, and a word where one is missing.
-Invariant: rows are what is resampled, because items of a row are not independent. A kappa or interval that is not
-defined is None, and `kappa_note` says why:
+Flows in: pairs of values, by row. Flows out: the numbers with 95 % intervals, and a word where one is
+missing. Invariant: rows are what is resampled, because items of a row are not independent. A kappa or
+interval that is not defined is None, and `kappa_note` says why:
 
     one_value             both raters gave every item the same one value, so chance alone agrees always
     one_rater_one_value   one rater gave every item one value; kappa is 0 whatever the agreement

@@ -1,9 +1,8 @@
 """Where a row stands: what is known of it, and what is to be asked next.
 
-Flows in: a sample and the journal. Flows out: the next `Ask`, or a `Result`.
-Invariant: a pure function of sample, journal, prompts and options; the run and the files it writes use the same
-one, so a row cannot be counted as one thing and written as another.
-"""
+Flows in: a sample and the journal. Flows out: the next `Ask`, or a `Result`. Invariant: a pure function of
+sample, journal, prompts and options; the run and the files it writes use the same one, so a row cannot be
+counted as one thing and written as another."""
 
 from __future__ import annotations
 
@@ -73,7 +72,8 @@ class Course:
         return self._labelled(sample)
 
     def asked(self, sample: Sample) -> list[CallRecord]:
-        """Every record of the row's calls under these prompts and this model, tries that came to nothing included."""
+        """Every record of the row's calls under these prompts and this model, tries that came to nothing
+        included."""
         records = [r for name in self.options.pass_names for r in self.journal.all(self._key(sample, name))]
         labels = self.journal.all(self._key(sample, self.options.label_name))
         repairs = {

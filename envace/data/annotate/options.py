@@ -1,8 +1,8 @@
 """What one annotation run was asked to do: the command line's options, checked.
 
-Nothing here is a secret; `key_env` names the variable that holds the key, never the key. Every default of the command
-line is that of `AnnotateOptions`; the rules a row is held to are those of the parameters staging reads.
-"""
+Nothing here is a secret; `key_env` names the variable that holds the key, never the key. Every default of the
+command line is that of `AnnotateOptions`; the rules a row is held to are those of the parameters staging
+reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Prices:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateOptions:
-    """`AnnotateOptions(source=source_at(Path("raw")), out=Path("out"), base_url="http://127.0.0.1:8000/v1", model="m")`."""
+    """`AnnotateOptions(source=source_at(Path("raw")), out=Path("out"), base_url="http://127.0.0.1:8000/v1",
+    model="m")`."""
 
     source: AnnotateSource
     out: Path
@@ -170,8 +171,8 @@ def fill_agree(cli: argparse.ArgumentParser) -> None:
 
 
 def read_options(args: argparse.Namespace, say: Say) -> AnnotateOptions:
-    """The checked options, the source fetched. Raises ParamsError, EnvironmentUnready, and DataError where the source
-    or staging's tokenizer cannot be had."""
+    """The checked options, the source fetched. Raises ParamsError, EnvironmentUnready, and DataError where
+    the source or staging's tokenizer cannot be had."""
     if (args.price_in is None) != (args.price_out is None):
         raise ParamsError("one price is missing; give both --price-in and --price-out, or none")
     params = load(args.params) if args.params.is_file() else Params()

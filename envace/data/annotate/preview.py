@@ -82,7 +82,8 @@ class Preview:
             usd = p.usd(self.tokens_read, self.tokens_written)
             cost = f"cost: at most about {usd:,.2f} USD, at {p.read:g} read and {p.write:g} written a million tokens"
         return [
-            f"calls: at most {self.calls:,} for {self.rows:,} rows ({passes}, one label each; a rejection saves a row's "
+            f"calls: at most {self.calls:,} for {self.rows:,} rows ({passes}, one label each; a rejection "
+            "saves a row's "
             "later calls, a faulty label costs one repair)",
             f"tokens: about {self.tokens_read:,} read and {self.tokens_written:,} written (estimated)",
             cost,

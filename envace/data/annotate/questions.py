@@ -1,9 +1,9 @@
-"""What the model is asked: versioned instructions from text files, a dialogue as fenced data, the shape of a reply.
+"""What the model is asked: versioned instructions from text files, a dialogue as fenced data, the shape of a
+reply.
 
-A prompt's version is the hash of everything but the data that shapes the request, so a changed word asks anew and an
-unchanged one never does. Text of a dialogue stands in one JSON line a part, without `<`, so that nothing in it can
-close the tag around it.
-"""
+A prompt's version is the hash of everything but the data that shapes the request, so a changed word asks anew
+and an unchanged one never does. Text of a dialogue stands in one JSON line a part, without `<`, so that
+nothing in it can close the tag around it."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Prompts:
     def question(
         self, kind: str, sample: Sample, effort: str, reply: str = "", faults: tuple[str, ...] = ()
     ) -> Question:
-        """filter: is there an error in the dialogue? label: what must a good answer of each turn do? repair: the label
-        once more, with the reply and what was wrong with it."""
+        """filter: is there an error in the dialogue? label: what must a good answer of each turn do? repair:
+        the label once more, with the reply and what was wrong with it."""
         rules, schema = (self.filter, VERDICT) if kind == "filter" else (self.label, LABEL)
         tools = "\n".join(fenced(tool) for tool in sample.tools)
         talk = "\n".join(fenced(line) for line in lines(sample.messages))
@@ -110,7 +110,8 @@ class Prompts:
 
 
 def load_prompts(folder: Path | None = None) -> Prompts:
-    """The prompts of a folder, or those that come with the package. Raises DataError naming the missing file."""
+    """The prompts of a folder, or those that come with the package. Raises DataError naming the missing
+    file."""
     home = folder or resources.files(__package__) / "prompts"
     texts = {}
     for name in ("filter", "label", "repair"):

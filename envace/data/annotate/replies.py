@@ -1,10 +1,11 @@
-"""What the model's replies say: a filter pass's verdict, and checklists held against the dialogue they are about.
+"""What the model's replies say: a filter pass's verdict, and checklists held against the dialogue they are
+about.
 
-A row is accepted or rejected only by a JSON object whose `no_error` is a JSON boolean, or exactly the word true,
-false, yes or no, and whose list of errors does not contradict it; anything else is undecided. A label without faults
-fits the sample: every place exists, ids are unique, dependences point at items on tool.content of their own turn
-without a circle, and the weights of a turn sum to 1 (sums off by at most 2 % are put right and counted). Nothing raises.
-"""
+A row is accepted or rejected only by a JSON object whose `no_error` is a JSON boolean, or exactly the word
+true, false, yes or no, and whose list of errors does not contradict it; anything else is undecided. A label
+without faults fits the sample: every place exists, ids are unique, dependences point at items on tool.content
+of their own turn without a circle, and the weights of a turn sum to 1 (sums off by at most 2 % are put right
+and counted). Nothing raises."""
 
 from __future__ import annotations
 

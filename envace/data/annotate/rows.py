@@ -1,10 +1,9 @@
 """The rows of a source: those worth a model's time, and why the others are not.
 
 Flows in: files of raw rows. Flows out: a `Triage`, made once; the samples, read anew as often as needed.
-Invariant: every row read is a candidate, passed over by --limit, or has one rejection. Which candidates a limit takes
-depends on the seed and their ids alone, and a higher limit takes those too. Candidates stay on disk: memory holds a
-hash a row. A source that changes in between is an error, not a mixture.
-"""
+Invariant: every row read is a candidate, passed over by --limit, or has one rejection. Which candidates a
+limit takes depends on the seed and their ids alone, and a higher limit takes those too. Candidates stay on
+disk: memory holds a hash a row. A source that changes in between is an error, not a mixture."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ CHUNK = 64  # rows judged together
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row left out before any call: `RejectedRow("a.jsonl:3", "u-1", "role_order", "messages[2]", "...")`."""
+    """A row left out before any call: `RejectedRow("a.jsonl:3", "u-1", "role_order", "messages[2]",
+    "...")`."""
 
     where: str
     uuid: str | None
@@ -53,7 +53,8 @@ class RejectedRow:
 
 @dataclass(slots=True)
 class Triage:
-    """The rows of a source in order, each a sample's key, a rejection, or None where --limit passes it over."""
+    """The rows of a source in order, each a sample's key, a rejection, or None where --limit passes it
+    over."""
 
     files: list[tuple[Path, str]]
     """Path, name in messages."""

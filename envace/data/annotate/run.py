@@ -1,8 +1,7 @@
 """The run: rows through filter, label and repair, so many at a time, until nothing is open.
 
-A reply that came back is in the journal before the row goes on; a run that is told to stop makes no new call and waits
-for those under way. Each call is made once a run, one whose reply cannot be read twice.
-"""
+A reply that came back is in the journal before the row goes on; a run that is told to stop makes no new call
+and waits for those under way. Each call is made once a run, one whose reply cannot be read twice."""
 
 from __future__ import annotations
 
@@ -62,7 +61,8 @@ class CallMeter:
         self.worked += worked
 
     def line(self) -> str:
-        """`120 of 1000 rows (30 annotated), 0.52 rows/s, 410 calls, 1,204,113 tokens, 0.84 USD, 28 min left`"""
+        """`120 of 1000 rows (30 annotated), 0.52 rows/s, 410 calls, 1,204,113 tokens, 0.84 USD, 28 min
+        left`"""
         done, seconds = sum(self.outcomes.values()), max(time.monotonic() - self.started, 1e-6)
         rate = self.worked / seconds
         kinds = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))

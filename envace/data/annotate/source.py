@@ -1,8 +1,9 @@
-"""The raw rows to annotate: a file or folder that is named, else `data.*` of the parameters, fetched as for staging.
+"""The raw rows to annotate: a file or folder that is named, else `data.*` of the parameters, fetched as for
+staging.
 
-Flows in: a path or parameters. Flows out: `AnnotateSource`, the files and what is known of where they come from.
-Invariant: a source of the parameters is verified and held against its last use exactly as staging does it.
-"""
+Flows in: a path or parameters. Flows out: `AnnotateSource`, the files and what is known of where they come
+from. Invariant: a source of the parameters is verified and held against its last use exactly as staging does
+it."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def source_of(params: Params, say: Say) -> AnnotateSource:
     """`data.source` of the parameters, fetched. Raises DataError, EnvironmentUnready and ParamsError."""
     if params.data.source == "desk":
         raise ParamsError(
-            "data.source is desk, whose rows have checklists; name a file or folder of raw rows, or the source of them "
+            "data.source is desk, whose rows have checklists; name a file or folder of raw rows, or the "
+            "source of them "
             "under data (hub, s3 or local) in --params"
         )
     fetched = fetch(params, place(params), say)

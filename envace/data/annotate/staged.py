@@ -1,8 +1,7 @@
 """Which rows staging would keep, so that nothing is paid for the others.
 
-Flows in: the parameters staging reads. Flows out: the fault staging would find in a row without faults of its own.
-Invariant: the same numbers as staging, so the same rows.
-"""
+Flows in: the parameters staging reads. Flows out: the fault staging would find in a row without faults of its
+own. Invariant: the same numbers as staging, so the same rows."""
 
 from __future__ import annotations
 

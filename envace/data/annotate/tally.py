@@ -1,8 +1,7 @@
 """What a run came to, in numbers: the body of report.json.
 
-read = annotated + rejected + undecided + failed + not_sampled. Numbers come from the source and the journal alone, so
-the same journal gives the same report.
-"""
+read = annotated + rejected + undecided + failed + not_sampled. Numbers come from the source and the journal
+alone, so the same journal gives the same report."""
 
 from __future__ import annotations
 

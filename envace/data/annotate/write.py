@@ -1,9 +1,8 @@
 """The files a run leaves: annotated.jsonl, rejected.jsonl, unfinished.jsonl, spot.html, report.json.
 
 Flows in: the triage, the samples and their course. Flows out: the files, in the order of the source.
-Invariant: each file is whole or as it was; the report is written last and holds the checksums of the others; the
-same source, options and journal give the same bytes.
-"""
+Invariant: each file is whole or as it was; the report is written last and holds the checksums of the others;
+the same source, options and journal give the same bytes."""
 
 from __future__ import annotations
 

@@ -61,10 +61,14 @@ def says(task_id, left, item="kite"):
     """The reply must name what the look-up showed."""
     seen = {"seen": {"tool": "look", "args": {"item": item}, "path": "left"}}
     return Item(
-        id="C0", question="Tells how many are left?", pass_condition="The number shown.", weight=1.0,
-        focus_on="assistant.content.user_visible_reply", required_for_next_turn=True,
+        id="C0",
+        question="Tells how many are left?",
+        pass_condition="The number shown.",
+        weight=1.0,
+        focus_on="assistant.content.user_visible_reply",
+        required_for_next_turn=True,
         rule={"kind": "says", "all": [seen]},
-    )  # fmt: skip
+    )
 
 
 def shelf_task(k, left=3, item="kite"):
@@ -78,10 +82,15 @@ def shelf_task(k, left=3, item="kite"):
         Message(role="assistant", content=f"{left} left"),
     )
     return Task(
-        id=f"shelf-{k}", prefix=prefix, tools=TOOLS, checklist=((says(k, left, item),),), source="shelf",
-        records=(Record(turn=0, call=look, result=told),), reference=reference,
+        id=f"shelf-{k}",
+        prefix=prefix,
+        tools=TOOLS,
+        checklist=((says(k, left, item),),),
+        source="shelf",
+        records=(Record(turn=0, call=look, result=told),),
+        reference=reference,
         world={"kind": "shelf", "stock": {item: left, "lamp": 1}},
-    )  # fmt: skip
+    )
 
 
 def player(imagine, item="kite"):

@@ -159,6 +159,11 @@ def test_a_dialogue_rebuilt_from_records():
         prefix, ("more",), (Record(turn=0, call=made, result={"x": 1}), Record(turn=1, call=made, result=[]))
     )
     assert [(m.role, m.turn) for m in got] == [
-        ("user", 0), ("assistant", 0), ("tool", 0), ("user", 1), ("assistant", 1), ("tool", 1)
-    ]  # fmt: skip
+        ("user", 0),
+        ("assistant", 0),
+        ("tool", 0),
+        ("user", 1),
+        ("assistant", 1),
+        ("tool", 1),
+    ]
     assert json.loads(got[2].content) == {"x": 1}

@@ -33,7 +33,8 @@ def test_a_fabricating_policy_succeeds_in_rehearsal_and_shows_a_gap():
     assert got["gap/collusion"].value == pytest.approx(1 / 3)
     assert got["gap/collusion"].low == 0.0 and got["gap/collusion"].high == 1.0
     assert (got["gap/collusion"].calls, got["gap/collusion"].tasks) == (6, 3)
-    # the field `left`: one state told, two true ones (the third look-up is truly refused); `item` repeats the call
+    # the field `left`: one state told, two true ones (the third look-up is truly refused); `item` repeats the
+    # call
     assert got["gap/rehearsed_entropy"].value == 0.0 and got["gap/true_entropy"].value == 1.0
     assert got["gap/rehearsed_refusals"].value == 0.0
     assert got["gap/true_refusals"].value == pytest.approx(1 / 3)

@@ -63,7 +63,8 @@ def test_rows_of_predictors_count_as_the_policys_do():
     shown = ['look {"item": "kite"} -> {"item": "kite", "left": 3}'] * 3
     rows = {(r["task"], r["by"]): r for r in predicted(pairs, "up_to_turn", shown)}
     assert rows["shelf-0", "copy"]["exact"] == 1.0 and rows["shelf-2", "copy"]["false_success"] == 1.0
-    # shelf-0 and shelf-1 have one answer and one refusal left in other tasks: the refusal is first in the alphabet
+    # shelf-0 and shelf-1 have one answer and one refusal left in other tasks: the refusal is first in the
+    # alphabet
     assert (
         rows["shelf-0", "constant"]["false_refusal"] == 1.0 and rows["shelf-0", "constant"]["grounded"] == 0.0
     )

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import pytest
 
-from envace.bench.desk import NOT_THE_POLICY, evaluate, sample_of, trial_seed
 from envace.bench.summary import plan, summarise
+from envace.bench.worlds import NOT_THE_POLICY, evaluate, sample_of, trial_seed
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import Method
