@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from envace.config import Params, load
 from envace.data.annotate.cli import add as add_annotate
 from envace.data.check import examine
-from envace.data.faults import Fault, Reject
-from envace.data.knobs import knobs
-from envace.data.length import prompt_counter
-from envace.data.settle import Entry, settle
-from envace.data.sift import Sieve, keep, storable
-from envace.data.sources import READERS, Raw
+from envace.data.faults import Reject
+from envace.data.judged_rows import judged_rows
+from envace.data.prompt_length import prompt_counter
+from envace.data.readers import READERS, RawRow
+from envace.data.verdicts import RowLimits, judge_row, storable
 from envace.errors import DataError, boundary
 from envace.worlds import registry as worlds
 
@@ -58,40 +57,33 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(args: argparse.Namespace) -> int:
     params = load(args.params) if args.params.is_file() else Params()
     worlds.load(params.rollout.worlds)  # a row's rules may name them
-    turned, (count, how) = knobs(params), prompt_counter(params, here=True)
-    rows, faulty, reasons = 0, 0, Counter()
-    for where, faults in _verdicts(_open(args.file), turned.sieve(count)):
-        rows += 1
-        faulty += bool(faults)
-        reasons.update({str(f.reason) for f in faults})
-        for fault in faults:
-            print(storable(f"{where}: {fault}"))
-    for reason, n in sorted(reasons.items()):
-        print(f"{n:8} {reason}" + (f" ({how})" if reason == Reject.PROMPT_TOO_LONG else ""))
-    print(f"{args.file}: {rows} rows, {rows - faulty} usable, {faulty} with faults")
-    return int(faulty > 0 or rows == 0)
+    count, how = prompt_counter(params, here=True)
+    limits, n, reasons = RowLimits.of(params, count), 0, Counter[str]()
+    with judged_rows(":memory:") as usable:
+        for raw in _open(args.file):
+            n += 1
+            verdict = judge_row(limits, raw, None if raw.fault else examine(raw.row, limits.options))
+            reasons.update({str(f.reason) for f in verdict.faults})
+            for fault in verdict.faults:
+                print(storable(f"{raw.where}: {fault}"))
+            if verdict.kept:
+                verdict.kept.row = b""  # only which rows are equal is asked
+                usable.add([verdict])
+        usable.settle()
+        good = len(usable.kept())
+        for line in usable.rejects():  # which rows equal another, only the whole file tells
+            if line["reason"] == Reject.NOT_SELECTED:
+                good += 1
+            else:
+                reasons[line["reason"]] += 1
+                print(f"{line['where']}: {line['field']}: {line['message']} [{line['reason']}]")
+    for reason, k in sorted(reasons.items()):
+        print(f"{k:8} {reason}" + (f" ({how})" if reason == Reject.PROMPT_TOO_LONG else ""))
+    print(f"{args.file}: {n} rows, {good} usable, {n - good} with faults")
+    return int(good < n or n == 0)
 
 
-def _verdicts(raws: Iterable[Raw], sieve: Sieve) -> Iterator[tuple[str, list[Fault]]]:
-    """Each row's place and faults; then those of rows that equal another, which only the whole file tells."""
-    entries: list[Entry] = []
-    places: list[str] = []  # of the entries, whose ordinals count them
-    for raw in raws:
-        checked = None if raw.fault else examine(raw.row, sieve.options)
-        faults = checked.faults if checked else [raw.fault]
-        if not faults:
-            entry, _, faults = keep(sieve, len(entries), raw, checked)
-        if faults:
-            yield raw.where, faults
-        else:
-            entries.append(entry)
-            places.append(raw.where)
-    gone = {g.entry.ordinal: g for g in settle(entries)[1] if g.reason is not Reject.NOT_SELECTED}
-    for k, place in enumerate(places):
-        yield place, [gone[k].fault(lambda e: places[e.ordinal])] if k in gone else []
-
-
-def _open(path: Path) -> Iterator[Raw]:
+def _open(path: Path) -> Iterator[RawRow]:
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     if path.suffix not in READERS:

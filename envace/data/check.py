@@ -10,26 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from envace.data import jsontext
 from envace.data.checklist import checklist_faults
 from envace.data.faults import Fault, Reject, shape_fault
-from envace.data.forms import Form, Kind, read_form
-from envace.data.rules import (
-    DEFAULTS,
-    RULES,
-    Dialogue,
-    Options,
-    by_name,
-    message_faults,
-    said,
-)
+from envace.data.row_forms import FormKind, RowForm, read_form
+from envace.data.rules import DEFAULTS, RULES, Dialogue, RuleOptions, message_faults, said
 from envace.data.toolschema import read_tools, tool_faults
-
-__all__ = ["Checked", "Fault", "Options", "Reject", "check_row", "examine"]
+from envace.types import JSON
 
 ANNOTATE = "python -m envace.data annotate"
 WORLD = "must be the JSON text of an object"
@@ -42,134 +32,112 @@ class PrefixMessage(msgspec.Struct):
     content: str | None = None
 
 
-class Record(msgspec.Struct):
+class RecordShape(msgspec.Struct):
     turn: int
     name: str
-    arguments: dict[str, Any]
-    result: Any
+    arguments: dict[str, JSON]
+    result: JSON
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedRow:
     """A row taken apart. Without faults every part is there."""
 
-    form: Form
+    form: RowForm
     faults: list[Fault] = field(default_factory=list)
-    arguments: list[Any] = field(default_factory=list)  # of every call of the dialogue, in order
-    rules: list[Any] = field(
-        default_factory=list
-    )  # of every item of the used variant, in order; None for none
-    world: Any = None
-    records: list[Any] | None = None
+    arguments: list[JSON] = field(default_factory=list)
+    """Of every call of the dialogue, in order."""
+    rules: list[JSON] = field(default_factory=list)
+    """Of every item of the used variant, in order; None for none."""
+    world: JSON = None
+    records: list[JSON] | None = None
 
 
-def check_row(row: Any, options: Options = DEFAULTS) -> list[Fault]:
+def check_row(row: JSON, options: RuleOptions = DEFAULTS) -> list[Fault]:
     """All faults found in a row; later parts are checked even when earlier ones are broken."""
     return examine(row, options).faults
 
 
-def examine(row: Any, options: Options = DEFAULTS) -> Checked:
+def examine(row: JSON, options: RuleOptions = DEFAULTS) -> CheckedRow:
     """A row's faults, and its parsed parts."""
-    unstorable = _unstorable(row)
-    checked = Checked(read_form(row))
-    if unstorable:
-        checked.faults.append(unstorable)
-    else:
-        _check(checked, options)
-    return checked
-
-
-def _unstorable(row: Any) -> Fault | None:
+    checked = CheckedRow(read_form(row))
     try:
         _encode(row)
     except UnicodeEncodeError:
-        return Fault(Reject.BAD_TEXT, "row", "holds half of a surrogate pair, which UTF-8 cannot store")
+        words = "holds half of a surrogate pair, which UTF-8 cannot store"
+        checked.faults.append(Fault(Reject.BAD_TEXT, "row", words))
     except (TypeError, ValueError, OverflowError, RecursionError) as e:
-        return Fault(Reject.WRONG_TYPE, "row", f"is not plain JSON data: {e}")
-    return None
+        checked.faults.append(Fault(Reject.WRONG_TYPE, "row", f"is not plain JSON data: {e}"))
+    else:
+        checked.faults += _faults(checked, options)
+    return checked
 
 
-def _check(checked: Checked, options: Options) -> None:
-    form, faults = checked.form, checked.faults
-    if form.kind is Kind.RAW:
-        faults.append(Fault(Reject.NO_CHECKLIST, "checklists", f"is missing: `{ANNOTATE}` writes one"))
-    faults += form.faults
-    if form.kind is Kind.FINISHED and form.extra is None:
+def _faults(checked: CheckedRow, options: RuleOptions) -> Iterator[Fault]:
+    form = checked.form
+    if form.kind is FormKind.RAW:
+        yield Fault(Reject.NO_CHECKLIST, "checklists", f"is missing: `{ANNOTATE}` writes one")
+    yield from form.faults
+    if form.kind is FormKind.FINISHED and form.extra is None:
         return
-    faults += _id(form)
-    faults += _dialogue(checked, options)
-    if form.extra is not None:
-        faults += _prefix(form)
-        faults += _extension(checked, form.extra)
-    if form.kind is not Kind.RAW and not any(f.field == form.names.checklist for f in form.faults):
-        users = _users(form.messages)
-        faults += checklist_faults(form.checklist, form.names.checklist, users, checked.rules)
-
-
-def _id(form: Form) -> Iterator[Fault]:
     if fault := shape_fault(str, form.uuid, "uuid"):
         yield fault
     elif not form.uuid:
         yield Fault(Reject.MISSING_FIELD, "uuid", "is empty")
     if form.source and not isinstance(form.source, str):
         yield Fault(Reject.WRONG_TYPE, "data_source", "must be text")
+    yield from _dialogue_faults(checked, options)
+    if form.extra is not None:
+        yield from _prefix_faults(form)
+        yield from _extension_faults(checked, form.extra)
+    if form.kind is not FormKind.RAW and not any(f.field == form.names.checklist for f in form.faults):
+        messages = form.messages if isinstance(form.messages, list) else []
+        users = sum(isinstance(m, dict) and m.get("role") == "user" for m in messages)
+        yield from checklist_faults(form.checklist, form.names.checklist, users, checked.rules)
 
 
-def _dialogue(checked: Checked, options: Options) -> Iterator[Fault]:
+def _dialogue_faults(checked: CheckedRow, options: RuleOptions) -> Iterator[Fault]:
     form, names = checked.form, checked.form.names
     offers = read_tools(form.tools)
-    if not any(f.field == names.tools or f.field == "metadata" for f in form.faults):
+    if not any(f.field in (names.tools, "metadata") for f in form.faults):
         yield from tool_faults(form.tools, offers, names.tools, options.strict_tools)
-    unreadable = message_faults(form.messages, names.messages)
-    yield from unreadable
-    if unreadable:
+    if unreadable := message_faults(form.messages, names.messages):
+        yield from unreadable
         return
-    dialogue = Dialogue(said(form.messages, names.messages), by_name(form.tools, offers), options)
+    known = {o.name: o for o in offers if o.name is not None} if isinstance(form.tools, list) else None
+    dialogue = Dialogue(said(form.messages, names.messages), known, options)
     for rule in RULES:
         yield from rule(dialogue)
     checked.arguments = dialogue.arguments
 
 
-def _prefix(form: Form) -> Iterator[Fault]:
+def _prefix_faults(form: RowForm) -> Iterator[Fault]:
+    """A finished row's `messages` are the first prompt of its dialogue."""
     if fault := shape_fault(list[PrefixMessage], form.prefix, "messages"):
         yield fault
         return
     start = [(m["role"], m.get("content") or "") for m in form.prefix]
-    if not start or start[-1][0] != "user" or [r for r, _ in start[:-1]] not in ([], ["system"]):
-        yield Fault(
-            Reject.ROLE_ORDER, "messages", "must be an optional system message and the first user message"
-        )
-    elif isinstance(form.messages, list) and not _begins(form.messages, start):
-        yield Fault(Reject.PREFIX_MISMATCH, "messages", f"is not the start of {form.names.messages}")
+    if not start or start[-1][0] != "user" or [role for role, _ in start[:-1]] not in ([], ["system"]):
+        words = "must be an optional system message and the first user message"
+        yield Fault(Reject.ROLE_ORDER, "messages", words)
+    elif isinstance(form.messages, list):
+        whole = [m for m in form.messages[: len(start)] if isinstance(m, dict)]
+        if [(m.get("role"), m.get("content") or "") for m in whole] != start:
+            yield Fault(Reject.PREFIX_MISMATCH, "messages", f"is not the start of {form.names.messages}")
 
 
-def _begins(messages: list[Any], start: list[tuple[str, str]]) -> bool:
-    whole = [m for m in messages[: len(start)] if isinstance(m, dict)]
-    return [(m.get("role"), m.get("content") or "") for m in whole] == start
-
-
-def _users(messages: Any) -> int:
-    rows = messages if isinstance(messages, list) else []
-    return sum(isinstance(m, dict) and m.get("role") == "user" for m in rows)
-
-
-def _extension(checked: Checked, extra: dict[str, Any]) -> Iterator[Fault]:
-    if fault := shape_fault(
-        list[str], extra.get("tags") or [], "extra_info.tags", reason=Reject.BAD_EXTENSION
-    ):
+def _extension_faults(checked: CheckedRow, extra: dict[str, JSON]) -> Iterator[Fault]:
+    tags = extra.get("tags") or []
+    if fault := shape_fault(list[str], tags, "extra_info.tags", reason=Reject.BAD_EXTENSION):
         yield fault
-    checked.world, fault = _extra(extra.get("world"), dict[str, Any], "extra_info.world", WORLD)
-    if fault:
-        yield fault
-    checked.records, fault = _extra(extra.get("records"), list[Record], "extra_info.records", RECORDS)
-    if fault:
-        yield fault
-
-
-def _extra(value: Any, kind: Any, at: str, words: str) -> tuple[Any, Fault | None]:
-    try:
-        value = jsontext.read_or_take(value)
-    except ValueError as e:
-        return None, Fault(Reject.BAD_EXTENSION, at, f"is not JSON: {e}")
-    fault = None if value is None else shape_fault(kind, value, at)
-    return value, fault and Fault(Reject.BAD_EXTENSION, at, f"{words} ({fault.field} {fault.message})")
+    parts = (("world", dict[str, JSON], WORLD), ("records", list[RecordShape], RECORDS))
+    for name, kind, words in parts:
+        at = f"extra_info.{name}"
+        try:
+            value = jsontext.read_or_take(extra.get(name))
+        except ValueError as e:
+            yield Fault(Reject.BAD_EXTENSION, at, f"is not JSON: {e}")
+            continue
+        setattr(checked, name, value)
+        if value is not None and (fault := shape_fault(kind, value, at)):
+            yield Fault(Reject.BAD_EXTENSION, at, f"{words} ({fault.field} {fault.message})")

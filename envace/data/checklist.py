@@ -8,13 +8,13 @@ used. Nothing raises, however odd the data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject, shape_fault
 from envace.judge.rule_check import RuleError, check_rule
+from envace.types import JSON
 
 GROUNDING = "tool.content"  # what an item must look at for others to depend on it
 FOCUS = (
@@ -27,13 +27,13 @@ EVIDENCE = (*FOCUS, "user.content")
 TOLERANCE = 1e-6  # of a turn's sum of weights
 
 
-class Evidence(msgspec.Struct):
+class EvidenceShape(msgspec.Struct):
     turn: int
     step: int
     snippet: str | None = None
 
 
-class Item(msgspec.Struct):
+class ItemShape(msgspec.Struct):
     """An item as plain data must be."""
 
     id: str
@@ -43,30 +43,30 @@ class Item(msgspec.Struct):
     weight: float
     failure_examples: list[str] | None = None
     dependence: list[str] | None = None
-    evidence: list[Evidence] | None = None
-    extra_info: dict[str, Any] | None = None
+    evidence: list[EvidenceShape] | None = None
+    extra_info: dict[str, JSON] | None = None
 
 
-def first_variant(checklist: Any) -> Any:
+def first_variant(checklist: JSON) -> JSON:
     """The one variant that is used, None when there is none."""
     return checklist[0] if isinstance(checklist, list) and checklist else None
 
 
 def checklist_faults(
-    checklist: Any, at: str, user_messages: int, rules: list[Any] | None = None
+    checklist: JSON, at: str, user_messages: int, rules: list[JSON] | None = None
 ) -> Iterator[Fault]:
     """Every fault of a checklist for a dialogue of so many user messages. `rules` gets each item's, None for none."""
+    if checklist is None:
+        yield Fault(Reject.MISSING_FIELD, at, "is missing")
+        return
     if not isinstance(checklist, list):
-        absent = checklist is None
-        yield Fault(
-            Reject.MISSING_FIELD if absent else Reject.WRONG_TYPE, at, "is missing" if absent else "must be a list"
-        )  # fmt: skip
+        yield Fault(Reject.WRONG_TYPE, at, "must be a list")
         return
     turns = first_variant(checklist)
     if not turns:
         yield Fault(Reject.BAD_CHECKLIST, at, "holds no turn")
         return
-    if fault := shape_fault(list[list[Item]], turns, f"{at}[0]", Reject.BAD_CHECKLIST):
+    if fault := shape_fault(list[list[ItemShape]], turns, f"{at}[0]", Reject.BAD_CHECKLIST):
         yield fault
         turns = turns if isinstance(turns, list) else []
     else:
@@ -77,61 +77,16 @@ def checklist_faults(
         yield Fault(Reject.TURN_COUNT, f"{at}[0]", words)
 
 
-def turn_faults(items: list[dict[str, Any]], at: str, rules: list[Any] | None = None) -> Iterator[Fault]:
+def turn_faults(items: list[dict[str, JSON]], at: str, rules: list[JSON] | None = None) -> Iterator[Fault]:
     """Every fault of one turn's items, which have the right shape."""
     for k, item in enumerate(items):
-        yield from _item(item, f"{at}[{k}]")
-        rule, fault = _rule(item, f"{at}[{k}]")
-        if fault:
-            yield fault
-        if rules is not None:
-            rules.append(rule)
+        yield from _item_faults(item, f"{at}[{k}]", rules)
     total = sum(item["weight"] for item in items)
     if not abs(total - 1) <= TOLERANCE:
         yield Fault(Reject.BAD_WEIGHTS, at, f"weights sum to {total:g}, not 1")
     focus = {item["id"]: item.get("focus_on") for item in items}
     if len(focus) < len(items):
         yield Fault(Reject.BAD_CHECKLIST, at, "two items have one id")
-    needs = {item["id"]: item["dependence"] for item in items if item.get("dependence")}
-    if needs:
-        yield from _dependence(items, focus, at)
-        if loop := _cycle(needs):
-            yield Fault(Reject.BAD_CHECKLIST, at, f"items depend on each other in a circle: {loop}")
-
-
-def _item(item: dict[str, Any], at: str) -> Iterator[Fault]:
-    if item.get("focus_on") not in FOCUS:
-        words = f"{item.get('focus_on')!r} is none of {', '.join(FOCUS)}"
-        yield Fault(Reject.BAD_CHECKLIST, f"{at}.focus_on", words)
-    if not 0 <= item["weight"] <= 1:
-        yield Fault(Reject.BAD_WEIGHTS, f"{at}.weight", f"{item['weight']} is not between 0 and 1")
-    for k, part in enumerate(item.get("evidence") or ()):
-        yield from _evidence(part, f"{at}.evidence[{k}]")
-
-
-def _rule(item: dict[str, Any], at: str) -> tuple[Any, Fault | None]:
-    """An item's rule as data; a null in it may mean something, so none is taken for an absent key."""
-    own = (item.get("extra_info") or {}).get("rule")
-    if own is None:
-        return None, None
-    try:
-        rule = jsontext.read_or_take(own)
-        check_rule(rule)
-    except (RuleError, ValueError) as e:
-        return None, Fault(Reject.BAD_RULE, f"{at}.extra_info.rule", str(e))
-    return rule, None
-
-
-def _evidence(part: dict[str, Any], at: str) -> Iterator[Fault]:
-    for key in ("turn", "step"):
-        if not 0 <= part[key] < 2**31:
-            yield Fault(Reject.BAD_CHECKLIST, f"{at}.{key}", "is out of range")
-    if part.get("from") not in EVIDENCE:
-        words = f"{part.get('from')!r} is none of {', '.join(EVIDENCE)}"
-        yield Fault(Reject.BAD_CHECKLIST, f"{at}.from", words)
-
-
-def _dependence(items: list[dict[str, Any]], focus: dict[str, Any], at: str) -> Iterator[Fault]:
     for k, item in enumerate(items):
         for other in item.get("dependence") or ():
             if other not in focus:
@@ -141,10 +96,38 @@ def _dependence(items: list[dict[str, Any]], focus: dict[str, Any], at: str) -> 
             else:
                 continue
             yield Fault(Reject.BAD_CHECKLIST, f"{at}[{k}].dependence", words)
+    if loop := _circle({item["id"]: item["dependence"] for item in items if item.get("dependence")}):
+        yield Fault(Reject.BAD_CHECKLIST, at, f"items depend on each other in a circle: {loop}")
 
 
-def _cycle(needs: dict[str, list[str]]) -> str:
-    """Ids of items that depend on each other in a circle, in words; empty when none do."""
+def _item_faults(item: dict[str, JSON], at: str, rules: list[JSON] | None) -> Iterator[Fault]:
+    """What is wrong with one item; its rule, as data, goes to `rules`."""
+    if item.get("focus_on") not in FOCUS:
+        words = f"{item.get('focus_on')!r} is none of {', '.join(FOCUS)}"
+        yield Fault(Reject.BAD_CHECKLIST, f"{at}.focus_on", words)
+    if not 0 <= item["weight"] <= 1:
+        yield Fault(Reject.BAD_WEIGHTS, f"{at}.weight", f"{item['weight']} is not between 0 and 1")
+    for k, part in enumerate(item.get("evidence") or ()):
+        for key in ("turn", "step"):
+            if not 0 <= part[key] < 2**31:
+                yield Fault(Reject.BAD_CHECKLIST, f"{at}.evidence[{k}].{key}", "is out of range")
+        if part.get("from") not in EVIDENCE:
+            words = f"{part.get('from')!r} is none of {', '.join(EVIDENCE)}"
+            yield Fault(Reject.BAD_CHECKLIST, f"{at}.evidence[{k}].from", words)
+    rule = (item.get("extra_info") or {}).get("rule")
+    try:
+        if rule is not None:  # a null in it may mean something, so none is taken for an absent key
+            rule = jsontext.read_or_take(rule)
+            check_rule(rule)
+    except (RuleError, ValueError) as e:
+        yield Fault(Reject.BAD_RULE, f"{at}.extra_info.rule", str(e))
+        rule = None
+    if rules is not None:
+        rules.append(rule)
+
+
+def _circle(needs: dict[str, list[str]]) -> str:
+    """Ids of items that depend on each other in a circle, or on such items, in words; empty when none do."""
     left = dict(needs)
     while free := [i for i, others in left.items() if not any(o in left for o in others)]:
         for i in free:

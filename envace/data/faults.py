@@ -9,47 +9,42 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
+from envace.types import JSON
+
 
 class Reject(StrEnum):
-    """Why a row was left out. Counted in the manifest."""
+    """Why a row was left out. Counted in the manifest; docs/data.md explains each."""
 
-    BAD_JSON = "bad_json"  # the line is not a JSON object
-    BAD_TEXT = "bad_text"  # text that no UTF-8 file can hold
+    BAD_JSON = "bad_json"
+    BAD_TEXT = "bad_text"
     MISSING_FIELD = "missing_field"
     WRONG_TYPE = "wrong_type"
-    BAD_TOOLS = "bad_tools"  # no list of function schemas
-    DUPLICATE_TOOL = "duplicate_tool"  # two tools of one name
-    LOOSE_TOOL = "loose_tool"  # data.strict_tool_schema: a tool the published loader cannot read
-    ROLE_ORDER = (
-        "role_order"  # not [system,] user, then assistants and tools, ending on an assistant without calls
-    )
-    RESULT_COUNT = "result_count"  # an assistant's k calls are not followed by k tool messages
-    UNKNOWN_TOOL = "unknown_tool"  # the reference calls a tool that is not offered
-    BAD_ARGUMENTS = (
-        "bad_arguments"  # of a reference call: missing, unknown or of another type than the tool says
-    )
+    BAD_TOOLS = "bad_tools"
+    DUPLICATE_TOOL = "duplicate_tool"
+    LOOSE_TOOL = "loose_tool"
+    ROLE_ORDER = "role_order"
+    RESULT_COUNT = "result_count"
+    UNKNOWN_TOOL = "unknown_tool"
+    BAD_ARGUMENTS = "bad_arguments"
     RESULT_NOT_JSON = "result_not_json"
-    RESPONSE_TAG = "response_tag"  # an assistant's text holds a tool_response tag
-    BAD_THINKING = "bad_thinking"  # a think tag misplaced, left open or repeated
-    NO_THINKING = "no_thinking"  # data.require_thinking: an assistant message without thoughts
-    EMPTY_CONTENT = "empty_content"  # a message that says nothing and calls nothing
-    PREFIX_MISMATCH = "prefix_mismatch"  # `messages` is not the start of the reference dialogue
-    NO_CHECKLIST = "no_checklist"  # a raw row: nobody has annotated it yet
+    RESPONSE_TAG = "response_tag"
+    BAD_THINKING = "bad_thinking"
+    NO_THINKING = "no_thinking"
+    EMPTY_CONTENT = "empty_content"
+    PREFIX_MISMATCH = "prefix_mismatch"
+    NO_CHECKLIST = "no_checklist"
     BAD_CHECKLIST = "bad_checklist"
-    BAD_WEIGHTS = "bad_weights"  # of a turn, not summing to 1
+    BAD_WEIGHTS = "bad_weights"
     BAD_RULE = "bad_rule"
-    TURN_COUNT = "turn_count"  # more checklist turns than user messages
-    BAD_EXTENSION = "bad_extension"  # extra_info.world or extra_info.records do not parse
-    PROMPT_TOO_LONG = (
-        "prompt_too_long"  # the first prompt, tools included, exceeds data.max_first_prompt_tokens
-    )
-    DUPLICATE_ID = "duplicate_id"  # another row of this uuid was kept
-    DUPLICATE_CONTENT = "duplicate_content"  # another row has the same dialogue and tools
-    NOT_SELECTED = "not_selected"  # a good row that data.select thins out
+    TURN_COUNT = "turn_count"
+    BAD_EXTENSION = "bad_extension"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    DUPLICATE_ID = "duplicate_id"
+    DUPLICATE_CONTENT = "duplicate_content"
+    NOT_SELECTED = "not_selected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ _MISSING = re.compile(r"missing required field `(.+?)`")
 _PATH = re.compile(r" - at `\$(.*?)`\Z")
 
 
-def shape_fault(kind: Any, value: Any, at: str, reason: Reject = Reject.WRONG_TYPE) -> Fault | None:
+def shape_fault(kind: type, value: JSON, at: str, reason: Reject = Reject.WRONG_TYPE) -> Fault | None:
     """The first place where plain data does not have the shape of a type, or None."""
     try:
         msgspec.convert(value, kind)

@@ -22,22 +22,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from envace.config import Params, to_dict
 from envace.data.faults import Reject
-from envace.data.forms import Row
-from envace.data.settle import Entry
-from envace.data.sift import Sifted
-from envace.data.sizes import Histograms, Size
+from envace.data.judged_rows import KeptEntry
+from envace.data.row_forms import Row
+from envace.data.sizes import Histograms, RowSize
+from envace.data.verdicts import ChunkVerdicts
 from envace.io.files import sha256
+from envace.types import JSON
 
 FORMAT = 3
 NOT_WHAT_BUT_HOW = ("workers", "accept_changed")  # of `data`: change no byte
+LATE = (Reject.DUPLICATE_ID, Reject.DUPLICATE_CONTENT, Reject.NOT_SELECTED)  # told by the whole source
 
 
 @dataclass(slots=True)
-class Tally:
+class StagingTally:
     """Counts as they grow."""
 
     read: int = 0
@@ -52,19 +53,21 @@ class Tally:
     variants: int = 0
     sizes: Histograms = field(default_factory=Histograms)
 
-    def add(self, found: Sifted) -> None:
+    def add(self, found: ChunkVerdicts) -> None:
         """Count a chunk."""
-        self.read += found.rows
-        self.hits += found.hits
+        self.read += len(found.rows)
         self.forms += found.forms
         self.variants += found.variants
+        for verdict in found.rows:
+            self.hits.update({str(f.reason) for f in verdict.faults})
 
-    def reject(self, line: dict[str, Any]) -> None:
+    def reject(self, line: Row) -> None:
         """Count a line of rejects.jsonl."""
         self.rejected += 1
         self.reasons[line["reason"]] += 1
+        self.hits[line["reason"]] += line["reason"] in LATE
 
-    def keep(self, size: Size, row: Row) -> None:
+    def keep(self, size: RowSize, row: Row) -> None:
         """Count a row that is kept."""
         self.kept += 1
         self.sizes.add(size)
@@ -72,26 +75,29 @@ class Tally:
         self.licences[row["extra_info"]["licence"]] += 1
         self.sources[row["extra_info"]["origin"]] += 1
 
-    def check(self) -> None:
-        """Every row is kept or rejected."""
+    def counts(self, splits: dict[str, list[KeptEntry]]) -> dict[str, JSON]:
+        """The manifest's `counts`. Every row is kept or rejected."""
         if self.read != self.kept + self.rejected:
             raise AssertionError(f"{self.read} rows read, {self.kept} kept, {self.rejected} rejected")
-
-    def counts(self, splits: dict[str, list[Entry]]) -> dict[str, Any]:
-        """The manifest's `counts`."""
-        late = (Reject.DUPLICATE_ID, Reject.DUPLICATE_CONTENT, Reject.NOT_SELECTED)
-        left = self.kept + sum(self.reasons[r] for r in late)
+        left = self.kept + sum(self.reasons[r] for r in LATE)
         steps = {"read": self.read, "without_faults": left}
-        for name, reason in zip(("one_an_id", "distinct", "selected"), late):
+        for name, reason in zip(("one_an_id", "distinct", "selected"), LATE):
             left -= self.reasons[reason]
             steps[name] = left
         return {
-            "read": self.read, "kept": self.kept, "rejected": self.rejected,
+            "read": self.read,
+            "kept": self.kept,
+            "rejected": self.rejected,
             **{name: len(rows) for name, rows in splits.items()},
-            "steps": steps, "rejected_by_reason": _sorted(self.reasons), "hits": _sorted(self.hits),
-            "forms": _sorted(self.forms), "more_variants": self.variants, "tags": _sorted(self.tags),
-            "licences": _sorted(self.licences), "sources": _sorted(self.sources),
-        }  # fmt: skip
+            "steps": steps,
+            "rejected_by_reason": _sorted(self.reasons),
+            "hits": _sorted(self.hits),
+            "forms": _sorted(self.forms),
+            "more_variants": self.variants,
+            "tags": _sorted(self.tags),
+            "licences": _sorted(self.licences),
+            "sources": _sorted(self.sources),
+        }
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:
@@ -99,8 +105,13 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def manifest(
-    params: Params, out: Path, about: dict[str, Any], tally: Tally, splits: dict[str, list[Entry]], how: str
-) -> dict[str, Any]:
+    params: Params,
+    out: Path,
+    about: dict[str, JSON],
+    tally: StagingTally,
+    splits: dict[str, list[KeptEntry]],
+    how: str,
+) -> dict[str, JSON]:
     """The manifest of a folder whose other files are all there."""
     data = {k: v for k, v in to_dict(params.data).items() if k not in NOT_WHAT_BUT_HOW}
     rows = {f"{n}.parquet": len(rows) for n, rows in splits.items()} | {"rejects.jsonl": tally.rejected}

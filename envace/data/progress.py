@@ -32,7 +32,7 @@ def bar_class(say: Say) -> type[tqdm]:
         def __init__(self, *args: object, **given: object):
             given |= {"disable": False, "leave": False, "delay": EVERY_S}
             if not sys.stderr.isatty():
-                given |= {"file": Lines(), "mininterval": EVERY_S, "ncols": 80}
+                given |= {"file": Lines(), "mininterval": EVERY_S, "ncols": 80, "position": 0}
             super().__init__(*args, **given)
 
     return TransferBar

@@ -1,6 +1,6 @@
 """Rows of a file by its ending: .jsonl, .json (a list of rows, or a row a line), .parquet.
 
-Flows in: a path. Flows out: `Raw` rows, each with the place it was read at.
+Flows in: a path. Flows out: `RawRow`s, each with the place it was read at.
 Invariant: every row comes out, readable or not, and where a list cannot be read on, its last fault says so; a block
 of the file and one row are in memory, whatever the file's size.
 """
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject
 from envace.data.store import count_rows, iter_rows
 from envace.errors import DataError
+from envace.types import JSON
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST = 64 << 20  # bytes of one row
@@ -33,40 +34,39 @@ TO_COMMA = re.compile(rb'(?:[^"\[\]{},]+|' + STRING + rb")*", re.S)
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
-    """One row as read: `Raw("a.jsonl:3", {...})`, or what kept it from being read."""
+class RawRow:
+    """One row as read: `RawRow("a.jsonl:3", {...})`, or what kept it from being read."""
 
-    where: str  # file and line (from 1) or row (from 0)
-    row: Any
+    where: str
+    """File and line (from 1) or row (from 0)."""
+    row: JSON
     fault: Fault | None = None
-    split: str = ""  # train | held | ... where the source decides it
-    read: float = 0.0  # share of its file that is read by now
+    split: str = ""
+    """train | held | ... where the source decides it."""
+    read: float = 0.0
+    """Share of its file that is read by now."""
 
 
-def _parquet(path: Path, name: str) -> Iterator[Raw]:
+def _parquet(path: Path, name: str) -> Iterator[RawRow]:
     rows = max(count_rows(path), 1)
     for k, row in enumerate(iter_rows(path)):
-        yield Raw(f"{name}:{k}", row, read=(k + 1) / rows)
+        yield RawRow(f"{name}:{k}", row, read=(k + 1) / rows)
 
 
-def _jsonl(path: Path, name: str) -> Iterator[Raw]:
+def _jsonl(path: Path, name: str) -> Iterator[RawRow]:
     with _opened(path) as f:
         size = _size(f)
         for k, line in enumerate(iter(lambda: f.readline(LONGEST + 1), b""), 1):
             where = f"{name}:{k}"
             if len(line) > LONGEST:
-                _skip_line(f, line)
+                while line and not line.endswith(b"\n"):
+                    line = f.readline(BLOCK)
                 yield _unread(where, TOO_LONG, f.tell() / size)
             elif line.strip():
                 yield _parsed(line.removeprefix(BOM) if k == 1 else line, where, f.tell() / size)
 
 
-def _skip_line(f: BinaryIO, line: bytes) -> None:
-    while line and not line.endswith(b"\n"):
-        line = f.readline(BLOCK)
-
-
-def _json(path: Path, name: str) -> Iterator[Raw]:
+def _json(path: Path, name: str) -> Iterator[RawRow]:
     """A list of rows; a file that begins otherwise is read a row a line where its first line is a row."""
     with _opened(path) as f:
         text = f.read(BLOCK).removeprefix(BOM).lstrip()
@@ -116,26 +116,22 @@ def _elements(f: BinaryIO) -> Iterator[tuple[bytes, str]]:
                 return
 
 
-def _parsed(text: bytes, where: str, read: float = 1.0) -> Raw:
+def _parsed(text: bytes, where: str, read: float = 1.0) -> RawRow:
     try:
         row = jsontext.read_line(text)
     except ValueError as e:
         return _unread(where, f"is not JSON: {e}", read)
     if not isinstance(row, dict):
         return _unread(where, "is not a JSON object", read)
-    return Raw(where, row, read=read)
+    return RawRow(where, row, read=read)
 
 
-def _unread(where: str, message: str, read: float = 1.0) -> Raw:
-    return Raw(where, None, _fault(message), read=read)
+def _unread(where: str, message: str, read: float = 1.0) -> RawRow:
+    return RawRow(where, None, Fault(Reject.BAD_JSON, "row", message), read=read)
 
 
 def _size(f: BinaryIO) -> int:
     return max(os.fstat(f.fileno()).st_size, 1)
-
-
-def _fault(message: str) -> Fault:
-    return Fault(Reject.BAD_JSON, "row", message)
 
 
 @contextmanager
@@ -147,7 +143,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {e.strerror or e}") from e
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[Raw]]] = {
+READERS: dict[str, Callable[[Path, str], Iterator[RawRow]]] = {
     ".parquet": _parquet,
     ".jsonl": _jsonl,
     ".json": _json,

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject, shape_fault
-from envace.data.forms import without_nulls
 from envace.data.toolschema import Offer, argument_faults
+from envace.types import JSON
 
 ROLES = ("system", "user", "assistant", "tool", "observation")
 OPEN, CLOSE = "<think>", "</think>"
@@ -27,31 +27,33 @@ RESPONSE_TAGS = re.compile("</?tool_response>")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RuleOptions:
     """Rules that only some data sets keep."""
 
-    require_thinking: bool = False  # every assistant message must hold thoughts
-    strict_tools: bool = False  # every tool must be readable by the published loader
+    require_thinking: bool = False
+    """Every assistant message must hold thoughts."""
+    strict_tools: bool = False
+    """Every tool must be readable by the published loader."""
 
 
-DEFAULTS = Options()
+DEFAULTS = RuleOptions()
 
 
-class Function(msgspec.Struct):
+class FunctionShape(msgspec.Struct):
     name: str
-    arguments: Any = None
+    arguments: JSON = None
 
 
-class Call(msgspec.Struct):
-    function: Function
+class CallShape(msgspec.Struct):
+    function: FunctionShape
 
 
-class Shape(msgspec.Struct):
+class MessageShape(msgspec.Struct):
     """A message as plain data must be."""
 
     role: str
     content: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[CallShape] | None = None
 
 
 class Said(NamedTuple):
@@ -60,7 +62,7 @@ class Said(NamedTuple):
     at: str
     role: str
     content: str
-    calls: list[Any]
+    calls: list[JSON]
 
 
 @dataclass(slots=True)
@@ -68,16 +70,16 @@ class Dialogue:
     """What the rules see."""
 
     said: list[Said]
-    offers: dict[str, Offer] | None  # None: the tools cannot be read, so nothing is known of calls
-    options: Options = DEFAULTS
-    arguments: list[Any] = field(
-        default_factory=list
-    )  # of every call in order, once `fit_tools` has read them
+    offers: dict[str, Offer] | None
+    """By the tool's name; None where the tools cannot be read, so that nothing is known of calls."""
+    options: RuleOptions = DEFAULTS
+    arguments: list[JSON] = field(default_factory=list)
+    """Of every call in order, once `fit_tools` has read them."""
 
 
-def message_faults(messages: Any, at: str) -> list[Fault]:
+def message_faults(messages: JSON, at: str) -> list[Fault]:
     """What keeps a list of messages from being read at all."""
-    if fault := shape_fault(list[Shape], messages, at):
+    if fault := shape_fault(list[MessageShape], messages, at):
         return [fault]
     return [
         Fault(Reject.ROLE_ORDER, f"{at}[{i}].role", f"{m['role']!r} is none of {', '.join(ROLES)}")
@@ -86,22 +88,13 @@ def message_faults(messages: Any, at: str) -> list[Fault]:
     ]
 
 
-def said(messages: Sequence[dict[str, Any]], at: str) -> list[Said]:
+def said(messages: Sequence[JSON], at: str) -> list[Said]:
     """Messages that have the right shape, ready for the rules."""
+    roles = ("tool" if m["role"] == "observation" else m["role"] for m in messages)
     return [
-        Said(
-            f"{at}[{i}]",
-            "tool" if m["role"] == "observation" else m["role"],
-            m.get("content") or "",
-            m.get("tool_calls") or [],
-        )
-        for i, m in enumerate(messages)
+        Said(f"{at}[{i}]", role, m.get("content") or "", m.get("tool_calls") or [])
+        for i, (m, role) in enumerate(zip(messages, roles))
     ]
-
-
-def by_name(tools: Any, offers: Sequence[Offer]) -> dict[str, Offer] | None:
-    """Offers by the name of their tool; None when there is no list of tools."""
-    return {o.name: o for o in offers if o.name is not None} if isinstance(tools, list) else None
 
 
 # --- the rules --------------------------------------------------------------------------------------------------
@@ -173,16 +166,13 @@ def fit_tools(d: Dialogue) -> Iterator[Fault]:
                     Reject.UNKNOWN_TOOL, f"{spot}.name", f"{function['name']!r} is not among the tools"
                 )
             if not isinstance(arguments, dict):
-                yield Fault(
-                    Reject.WRONG_TYPE,
-                    f"{spot}.arguments",
-                    "must be the JSON text of an object, each key once",
-                )
+                words = "must be the JSON text of an object, each key once"
+                yield Fault(Reject.WRONG_TYPE, f"{spot}.arguments", words)
             elif offer is not None:
                 yield from argument_faults(offer, arguments, f"{spot}.arguments")
 
 
-def read_arguments(function: dict[str, Any]) -> Any:
+def read_arguments(function: dict[str, JSON]) -> JSON:
     """A call's arguments as data; None when they do not parse.
 
     Given as an object they may come from parquet, where an absent key reads as null and an object without keys too:
@@ -190,9 +180,9 @@ def read_arguments(function: dict[str, Any]) -> Any:
     """
     given = function.get("arguments")
     try:
-        return (
-            jsontext.read(given) if isinstance(given, str) else without_nulls({} if given is None else given)
-        )
+        if isinstance(given, str):
+            return jsontext.read(given)
+        return jsontext.without_nulls({} if given is None else given)
     except (ValueError, RecursionError):
         return None
 

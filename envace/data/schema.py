@@ -10,7 +10,7 @@ A stored row in short: `uuid`, `messages` (up to the first user message), `data_
 (the whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interaction_kwargs.checklist_list`
 [variant][turn][item], `original_index`, and the extensions `world`, `records` (those the dialogue does not hold),
 `tags` and, per item, `extra_info.rule`; all three of `world`, `records` and `rule` are JSON text. Where a row came
-from (`envace/data/provenance.py`) is no part of a task: the fields are there and empty until staging fills them.
+from (KEYS_OF_ORIGIN) is no part of a task: the fields are there and empty until staging fills them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import json
 from collections.abc import Iterator, Sequence
 
 from envace.data import jsontext
-from envace.data.check import Checked, examine
+from envace.data.check import CheckedRow, examine
 from envace.data.checklist import first_variant
-from envace.data.forms import Row
-from envace.data.provenance import UNSIGNED
+from envace.data.row_forms import Row
 from envace.errors import DataError
 from envace.types import JSON, Item, Message, Record, Task, ToolCall
 
 OPEN, CLOSE = "<think>", "</think>"
 SOURCE = "cm2"  # of a row that names none
+KEYS_OF_ORIGIN = ("licence", "origin", "generator", "annotator")
 
 
 # --- task -> row ----------------------------------------------------------------------------------------------
@@ -37,48 +37,64 @@ def row_from_task(task: Task) -> Row:
     """A task as a CM2 row. Raises DataError when it has no reference dialogue."""
     if not task.reference:
         raise DataError(f"task {task.id} has no reference dialogue, so it cannot be written as a row")
-    items = [[_item_out(i) for i in items] for items in task.checklist]
-    records = [_record_out(r) for r in _beyond(task)]
-    prefix = [_message_out(m, f"{i}") for i, m in enumerate(task.prefix)]
-    messages = [_message_out(m, f"{i}") for i, m in enumerate(task.reference)]
-    tools = jsontext.write(list(task.tools))
-    return _row(task.id, prefix, task.source, messages, tools, items, task.world, records, list(task.tags))
+    beyond = list(task.records)  # those that the dialogue does not hold
+    for record in records_of(task.reference, task.n_turns):
+        if record in beyond:
+            beyond.remove(record)
+    return _row(
+        uuid=task.id,
+        prefix=[_message_out(m, i) for i, m in enumerate(task.prefix)],
+        source=task.source,
+        messages=[_message_out(m, i) for i, m in enumerate(task.reference)],
+        tools=list(task.tools),
+        items=[[_item_out(i) for i in items] for items in task.checklist],
+        world=task.world,
+        records=[
+            {"turn": r.turn, "name": r.call.name, "arguments": r.call.arguments, "result": r.result}
+            for r in beyond
+        ],
+        tags=list(task.tags),
+    )
 
 
 def _row(
-    uuid: str, prefix: list[Row], source: str, messages: list[Row], tools: str, items: list[list[Row]],
-    world: JSON, records: list[Row], tags: list[str],
-) -> Row:  # fmt: skip
+    *,
+    uuid: str,
+    prefix: list[Row],
+    source: str,
+    messages: list[Row],
+    tools: list[JSON],
+    items: list[list[Row]],
+    world: JSON,
+    records: list[Row],
+    tags: list[str],
+) -> Row:
     extra = {
         "messages": messages,
-        "tools": tools,
+        "tools": jsontext.write(tools),
         "interaction_kwargs": {"name": "checklist", "checklist_list": [items]},
         "need_tools_kwargs": True,
         "original_index": uuid,
-        "world": _text(world),
-        "records": _text(records),
+        "world": jsontext.write(world) if world else None,
+        "records": jsontext.write(records) if records else None,
         "tags": tags,
-        **UNSIGNED,
+        **dict.fromkeys(KEYS_OF_ORIGIN),
     }
     return {"uuid": uuid, "messages": prefix, "data_source": source, "extra_info": extra}
 
 
-def _text(value: JSON) -> str | None:
-    return jsontext.write(value) if value else None
-
-
-def _message_out(m: Message, at: str) -> Row:
-    calls = [_call_out(at, k, c.name, c.arguments) for k, c in enumerate(m.calls)]
+def _message_out(m: Message, i: int) -> Row:
+    calls = [_call_out(i, k, c.name, c.arguments) for k, c in enumerate(m.calls)]
     return {"role": m.role, "content": _with_thoughts(m.thinking, m.content), "tool_calls": calls}
 
 
-def _with_thoughts(thinking: str, content: str) -> str:
-    return f"<think>\n{thinking}\n</think>\n\n{content}" if thinking else content
-
-
-def _call_out(at: str, k: int, name: str, arguments: JSON) -> Row:
+def _call_out(i: int, k: int, name: str, arguments: JSON) -> Row:
     function = {"name": name, "arguments": jsontext.write(arguments)}
-    return {"id": f"call_{at}_{k}", "type": "function", "function": function}
+    return {"id": f"call_{i}_{k}", "type": "function", "function": function}
+
+
+def _with_thoughts(thinking: str, content: str) -> str:
+    return f"{OPEN}\n{thinking}\n{CLOSE}\n\n{content}" if thinking else content
 
 
 def _item_out(item: Item) -> Row:
@@ -96,48 +112,36 @@ def _item_out(item: Item) -> Row:
     }
 
 
-def _record_out(r: Record) -> Row:
-    return {"turn": r.turn, "name": r.call.name, "arguments": r.call.arguments, "result": r.result}
-
-
-def _beyond(task: Task) -> list[Record]:
-    """The task's records that its reference dialogue does not hold."""
-    left = list(task.records)
-    for record in records_of(task.reference, task.n_turns):
-        if record in left:
-            left.remove(record)
-    return left
-
-
 # --- row -> stored row ----------------------------------------------------------------------------------------
 
 
-def stored(checked: Checked) -> Row:
+def stored(checked: CheckedRow) -> Row:
     """A row without faults in the one form that is stored, whatever form it came in."""
     form = checked.form
     arguments, rules = iter(checked.arguments), iter(checked.rules)
-    messages = [_message_in(m, f"{i}", arguments) for i, m in enumerate(form.messages)]
-    prefix = [_message_in(m, f"{i}", iter(())) for i, m in enumerate(form.prefix)]
-    items = [[_item_in_row(i, next(rules)) for i in turn] for turn in first_variant(form.checklist)]
-    records = sorted(
-        ({k: r[k] for k in ("turn", "name", "arguments", "result")} for r in checked.records or ()),
-        key=lambda r: r["turn"],
-    )
-    tags = list((form.extra or {}).get("tags") or ())
+    records = [{k: r[k] for k in ("turn", "name", "arguments", "result")} for r in checked.records or ()]
     return _row(
-        form.uuid, prefix, form.source or SOURCE, messages, jsontext.write(form.tools), items, checked.world, records, tags
-    )  # fmt: skip
+        uuid=form.uuid,
+        prefix=[_message_in_row(m | {"tool_calls": ()}, i, arguments) for i, m in enumerate(form.prefix)],
+        source=form.source or SOURCE,
+        messages=[_message_in_row(m, i, arguments) for i, m in enumerate(form.messages)],
+        tools=form.tools,
+        items=[[_item_in_row(i, next(rules)) for i in turn] for turn in first_variant(form.checklist)],
+        world=checked.world,
+        records=sorted(records, key=lambda r: r["turn"]),
+        tags=list((form.extra or {}).get("tags") or ()),
+    )
 
 
-def _message_in(m: Row, at: str, arguments: Iterator[JSON]) -> Row:
+def _message_in_row(m: Row, i: int, arguments: Iterator[JSON]) -> Row:
     role, content = m["role"], m.get("content") or ""
     if role == "assistant" and OPEN in content:
         content = _with_thoughts(*_split(content))
     calls = [
-        _call_out(at, k, c["function"]["name"], next(arguments))
+        _call_out(i, k, c["function"]["name"], next(arguments))
         for k, c in enumerate(m.get("tool_calls") or ())
     ]
-    return {"role": "tool" if role == "observation" else role, "content": content, "tool_calls": calls}  # fmt: skip
+    return {"role": "tool" if role == "observation" else role, "content": content, "tool_calls": calls}
 
 
 def _item_in_row(item: Row, rule: JSON) -> Row:
@@ -158,7 +162,7 @@ def _item_in_row(item: Row, rule: JSON) -> Row:
 # --- row -> task ----------------------------------------------------------------------------------------------
 
 
-def task_from_row(row: Row) -> Task:
+def task_from_row(row: JSON) -> Task:
     """A CM2 row, in any form, as a task. Raises DataError naming the first field that does not fit."""
     checked = examine(row)
     if checked.faults:
@@ -167,14 +171,22 @@ def task_from_row(row: Row) -> Task:
     form = checked.form
     turns, rules = first_variant(form.checklist), iter(checked.rules)
     reference = _dialogue(form.messages, iter(checked.arguments))
-    more = [_record_in(r) for r in checked.records or ()]
-    users = [m.content for m in reference if m.role == "user"]
+    more = [
+        Record(turn=r["turn"], call=ToolCall(name=r["name"], arguments=r["arguments"]), result=r["result"])
+        for r in checked.records or ()
+    ]
     return Task(
-        id=form.uuid, prefix=_dialogue(form.prefix, iter(())), user_turns=tuple(users[1 : len(turns)]), tools=tuple(form.tools),
+        id=form.uuid,
+        prefix=_dialogue([m | {"tool_calls": ()} for m in form.prefix], iter(())),
+        user_turns=tuple([m.content for m in reference if m.role == "user"][1 : len(turns)]),
+        tools=tuple(form.tools),
         checklist=tuple(tuple(_item_in(i, next(rules)) for i in items) for items in turns),
         records=tuple(sorted([*records_of(reference, len(turns)), *more], key=lambda r: r.turn)),
-        source=form.source or SOURCE, tags=tuple((form.extra or {}).get("tags") or ()), world=checked.world, reference=reference,
-    )  # fmt: skip
+        source=form.source or SOURCE,
+        tags=tuple((form.extra or {}).get("tags") or ()),
+        world=checked.world,
+        reference=reference,
+    )
 
 
 def _dialogue(rows: Sequence[Row], arguments: Iterator[JSON]) -> tuple[Message, ...]:
@@ -218,13 +230,6 @@ def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
 
 
 def _item_in(item: Row, rule: JSON) -> Item:
-    row = _item_in_row(item, None)
-    return Item(
-        id=row["id"], question=row["question"], pass_condition=row["pass_condition"], focus_on=row["focus_on"], weight=row["weight"],
-        required_for_next_turn=row["required_for_next_turn"], failure_examples=tuple(row["failure_examples"]),
-        dependence=tuple(row["dependence"]), evidence=tuple(row["evidence"]), rule=rule,
-    )  # fmt: skip
-
-
-def _record_in(r: Row) -> Record:
-    return Record(turn=r["turn"], call=ToolCall(name=r["name"], arguments=r["arguments"]), result=r["result"])
+    row = _item_in_row(item, None) | {"rule": rule}
+    del row["extra_info"]
+    return Item(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})

@@ -3,8 +3,9 @@
 Flows in: `data.select`, a row's id and size. Flows out: whether the row is dropped.
 Invariant: the decision depends on the ratios, the seed, the id and the row alone, never on other rows or their order.
 
-Rows that their source set aside for evaluation are never thinned. `data.select` maps a kind of number to {number: share of rows with it that are dropped}; a row that several ratios
-meet is kept with the product of (1 - ratio). Empty keeps every row. The published selection, which thins a pool of
+Rows that their source set aside for evaluation are never thinned. `data.select` maps a kind of number to {number:
+share of rows with it that are dropped}; a row that several ratios meet is kept with the product of (1 - ratio).
+Empty keeps every row. The published selection, which thins a pool of
 22,000 rows to about 8,000, is
 
     most_steps: {1: 0.3}          assistant messages of the longest turn
@@ -19,22 +20,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
-from envace.data.sizes import Size
+from envace.data.sizes import RowSize
 from envace.errors import ParamsError
+from envace.types import JSON
 
 KINDS = ("most_steps", "steps", "tools", "tools_used", "turns", "calls")
 
 Ratios = dict[str, dict[int, float]]
 
 
-def read_ratios(given: Mapping[str, Any]) -> Ratios:
+def read_ratios(given: Mapping[str, JSON]) -> Ratios:
     """`data.select` as numbers. Raises ParamsError naming the first part that cannot be used."""
     return {kind: _shares(kind, given[kind]) for kind in given}
 
 
-def _shares(kind: str, shares: Any) -> dict[int, float]:
+def _shares(kind: str, shares: JSON) -> dict[int, float]:
     if kind not in KINDS:
         raise ParamsError(f"data.select names {kind!r}, must be one of {', '.join(KINDS)}")
     if not isinstance(shares, Mapping):
@@ -42,18 +43,15 @@ def _shares(kind: str, shares: Any) -> dict[int, float]:
             f"data.select.{kind} is {shares!r}, must map a number to a share, such as {{1: 0.3}}"
         )
     for number, share in shares.items():
-        if not str(number).isdecimal() or not _is_share(share):
+        is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+        if not str(number).isdecimal() or not is_share:
             raise ParamsError(
                 f"data.select.{kind} maps {number!r} to {share!r}, must map a whole number to a share from 0 to 1"
             )
     return {int(number): float(share) for number, share in shares.items()}
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-def keep_share(ratios: Ratios, size: Size) -> float:
+def keep_share(ratios: Ratios, size: RowSize) -> float:
     """The share of rows of this size that are kept."""
     kept = 1.0
     for kind, shares in ratios.items():
@@ -61,7 +59,7 @@ def keep_share(ratios: Ratios, size: Size) -> float:
     return kept
 
 
-def dropped(ratios: Ratios, seed: int, uuid: str, size: Size) -> bool:
+def dropped(ratios: Ratios, seed: int, uuid: str, size: RowSize) -> bool:
     """Whether a row is left out."""
     return bool(ratios) and share_of(f"{seed}/select/{uuid}") >= keep_share(ratios, size)
 

@@ -1,6 +1,6 @@
 """How large a row is, and how large rows are.
 
-Flows in: stored rows. Flows out: a `Size` each, and histograms over many for the manifest and a data set's card.
+Flows in: stored rows. Flows out: a `RowSize` each, and histograms over many for the manifest and a data set's card.
 Invariant: a histogram's counts add up to what was counted, each value in the bin whose edges hold it, the last bin
 open; two runs over the same rows give the same histograms, whatever the order.
 """
@@ -8,13 +8,11 @@ open; two runs over the same rows give the same histograms, whatever the order.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-from envace.data.forms import Row
+from envace.data.row_forms import Row
+from envace.types import JSON
 
 # kind of number -> lower edges of its bins; the last bin has no upper edge
 EDGES: dict[str, tuple[float, ...]] = {
@@ -28,25 +26,31 @@ EDGES: dict[str, tuple[float, ...]] = {
 }
 
 
-class Size(msgspec.Struct, array_like=True):
-    """`Size(turns=2, steps=5, most_steps=3, calls=3, tools=6, tools_used=2, tokens=812, items=4, weights=[...])`."""
+class RowSize(msgspec.Struct, array_like=True):
+    """`RowSize(turns=2, steps=5, most_steps=3, calls=3, tools=6, tools_used=2, tokens=812, items=4, weights=[...])`."""
 
-    turns: int  # user messages
-    steps: int  # assistant messages
-    most_steps: int  # of one turn
+    turns: int
+    """User messages."""
+    steps: int
+    """Assistant messages."""
+    most_steps: int
+    """Of one turn."""
     calls: int
-    tools: int  # offered
-    tools_used: int  # of those, called
-    tokens: int  # of the first prompt, tools included
+    tools: int
+    """Offered."""
+    tools_used: int
+    """Of those, called."""
+    tokens: int
+    """Of the first prompt, tools included."""
     items: int
     weights: list[float]
     tags: list[str] = []
 
 
-def size_of(row: Row, tools: int, tokens: int) -> Size:
+def size_of(row: Row, tools: int, tokens: int) -> RowSize:
     """The size of a stored row that offers so many tools and whose first prompt has so many tokens."""
     extra = row["extra_info"]
-    steps = [0]  # a turn
+    steps = [0]  # of each turn, the first one before any user message
     called: list[str] = []
     for m in extra["messages"]:
         if m["role"] == "user":
@@ -55,36 +59,32 @@ def size_of(row: Row, tools: int, tokens: int) -> Size:
             steps[-1] += 1
             called += [c["function"]["name"] for c in m["tool_calls"]]
     weights = [i["weight"] for items in extra["interaction_kwargs"]["checklist_list"][0] for i in items]
-    return Size(
-        turns=len(steps) - 1, steps=sum(steps), most_steps=max(steps), calls=len(called), tools=tools,
-        tools_used=len(set(called)), tokens=tokens, items=len(weights), weights=weights, tags=extra["tags"],
-    )  # fmt: skip
+    return RowSize(
+        turns=len(steps) - 1,
+        steps=sum(steps),
+        most_steps=max(steps),
+        calls=len(called),
+        tools=tools,
+        tools_used=len(set(called)),
+        tokens=tokens,
+        items=len(weights),
+        weights=weights,
+        tags=extra["tags"],
+    )
 
 
-def _empty() -> dict[str, list[int]]:
-    return {name: [0] * len(edges) for name, edges in EDGES.items()}
-
-
-@dataclass(slots=True)
 class Histograms:
     """Counts a bin, for every kind of number."""
 
-    counts: dict[str, list[int]] = field(default_factory=_empty)
+    def __init__(self) -> None:
+        self._counts = {name: [0] * len(edges) for name, edges in EDGES.items()}
 
-    def add(self, size: Size) -> None:
+    def add(self, size: RowSize) -> None:
         for name, edges in EDGES.items():
             value = getattr(size, name)
             for number in value if isinstance(value, list) else (value,):
-                self.counts[name][max(bisect.bisect_right(edges, number) - 1, 0)] += 1
+                self._counts[name][max(bisect.bisect_right(edges, number) - 1, 0)] += 1
 
-    def as_dict(self) -> dict[str, dict[str, Any]]:
+    def as_dict(self) -> dict[str, JSON]:
         """`{"turns": {"edges": [1, 2, ...], "counts": [40, 12, ...]}, ...}`; the last bin is open."""
-        return {name: {"edges": list(EDGES[name]), "counts": counts} for name, counts in self.counts.items()}
-
-
-def histograms(sizes: Iterable[Size]) -> Histograms:
-    """The histograms of many sizes."""
-    found = Histograms()
-    for size in sizes:
-        found.add(size)
-    return found
+        return {name: {"edges": list(EDGES[name]), "counts": counts} for name, counts in self._counts.items()}

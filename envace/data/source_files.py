@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TypeVar
 from envace.config import Params
 from envace.data.progress import Say
 from envace.data.stores import Remote
-from envace.errors import DataError
+from envace.errors import DataError, ParamsError
 from envace.io.files import sha256, write_text
 from envace.types import JSON
 
@@ -27,6 +27,7 @@ U = TypeVar("U")
 ENDINGS = (".json", ".jsonl", ".parquet")
 FORMAT = 1  # of source.json
 NAMED = 5  # files a message names at most
+NEEDED = ("train", "held")  # splits that data.splits must name the files of
 UNSTATED = "as the source states"  # the licence of a source that names none
 
 
@@ -195,3 +196,38 @@ def listing(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (", ".join(names[:NAMED]) + more) or "none"
+
+
+def read_splits(given: Mapping[str, str], source: str) -> None:
+    """Raises ParamsError unless both splits are named, or none."""
+    if given and source == "desk":
+        raise ParamsError(
+            "data.splits deals files to splits, but data.source 'desk' has none: leave it empty"
+        )
+    if given and set(given) != set(NEEDED):
+        raise ParamsError(
+            f"data.splits names {', '.join(sorted(given))}; it must name the files of {' and '.join(NEEDED)}, or nothing"
+        )
+
+
+def split_of_files(given: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The split of each file; empty where none are named. `*` crosses slashes, as in data.patterns.
+
+    Raises DataError naming the files that no pattern or more than one names, or the pattern that names none.
+    """
+    if not given:
+        return {}
+    found = {n: [s for s, pattern in given.items() if fnmatchcase(n, pattern)] for n in names}
+    for words, wrong in (
+        ("no pattern of data.splits names", [n for n in found if not found[n]]),
+        ("more than one pattern of data.splits names", [n for n in found if len(found[n]) > 1]),
+    ):
+        if wrong:
+            raise DataError(
+                f"{words} {listing(wrong)}; leave files out with data.patterns, or correct data.splits"
+            )
+    if idle := [s for s in given if not any(s in splits for splits in found.values())]:
+        raise DataError(
+            f"data.splits.{idle[0]} is {given[idle[0]]!r}, which names no file of the source ({listing(names)})"
+        )
+    return {n: splits[0] for n, splits in found.items()}

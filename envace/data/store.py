@@ -8,14 +8,15 @@ Invariant: a file is whole or absent; a file that is absent, corrupt or of anoth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from envace.data.provenance import KEYS
-from envace.data.schema import Row, row_from_task, task_from_row
+from envace.data.row_forms import Row
+from envace.data.schema import KEYS_OF_ORIGIN, row_from_task, task_from_row
 from envace.errors import DataError
 from envace.io.files import replacing
 from envace.types import Task
@@ -49,7 +50,7 @@ EXTRA = pa.struct(
         "world": TEXT,
         "records": TEXT,
         "tags": pa.list_(TEXT),
-        **dict.fromkeys(KEYS, TEXT),
+        **dict.fromkeys(KEYS_OF_ORIGIN, TEXT),
     }
 )
 SCHEMA = pa.schema({"uuid": TEXT, "messages": pa.list_(MESSAGE), "data_source": TEXT, "extra_info": EXTRA})
@@ -79,14 +80,11 @@ def write_rows(path: Path | str, rows: Iterable[Row]) -> None:
     with replacing(Path(path)) as part, pq.ParquetWriter(part, SCHEMA, compression="zstd") as file:
         rows = iter(rows)
         while group := list(islice(rows, GROUP)):
-            file.write_table(_table(group, path), row_group_size=GROUP)
-
-
-def _table(rows: list[Row], path: Path | str) -> pa.Table:
-    try:
-        return pa.Table.from_pylist(rows, schema=SCHEMA)
-    except (pa.ArrowException, UnicodeEncodeError) as e:
-        raise DataError(f"{path}: a row does not fit the schema: {e}") from e
+            try:
+                table = pa.Table.from_pylist(group, schema=SCHEMA)
+            except (pa.ArrowException, UnicodeEncodeError) as e:
+                raise DataError(f"{path}: a row does not fit the schema: {e}") from e
+            file.write_table(table, row_group_size=GROUP)
 
 
 def read_rows(path: Path | str) -> list[Row]:
@@ -96,22 +94,23 @@ def read_rows(path: Path | str) -> list[Row]:
 
 def count_rows(path: Path | str) -> int:
     """Rows a parquet file states. Raises DataError when the file cannot be read."""
-    if not Path(path).is_file():
-        raise DataError(f"{path} does not exist")
-    try:
-        with pq.ParquetFile(path) as file:
-            return file.metadata.num_rows
-    except (pa.ArrowException, OSError) as e:
-        raise DataError(f"{path} is not a readable parquet file: {e}") from e
+    with _opened(path) as file:
+        return file.metadata.num_rows
 
 
 def iter_rows(path: Path | str) -> Iterator[Row]:
     """Rows of a parquet file, a batch in memory at a time. Raises DataError when the file cannot be read."""
+    with _opened(path) as file:
+        for batch in file.iter_batches(batch_size=GROUP):
+            yield from batch.to_pylist()
+
+
+@contextmanager
+def _opened(path: Path | str) -> Iterator[pq.ParquetFile]:
     if not Path(path).is_file():
         raise DataError(f"{path} does not exist")
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=512):
-                yield from batch.to_pylist()
+            yield file
     except (pa.ArrowException, OSError) as e:
         raise DataError(f"{path} is not a readable parquet file: {e}") from e

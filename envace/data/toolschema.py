@@ -10,19 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import jsonschema
 import msgspec
 
 from envace.data.faults import Fault, Reject, shape_fault
-from envace.data.plainschema import is_plain
+from envace.types import JSON
 
-Part = tuple[Reject, str, str]  # reason, field below the tool, message
+FaultBelow = tuple[Reject, str, str]  # reason, field below the tool, message
+NOT_AN_OBJECT: FaultBelow = Reject.BAD_TOOLS, ".function", "must be an object"
+NO_NAME: FaultBelow = Reject.BAD_TOOLS, ".function.name", "must be a name"
 PYTHON: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
-    "array": (list,), "object": (dict,), "null": (type(None),),
-}  # fmt: skip
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +36,14 @@ class Offer:
     """One tool: what is wrong with it, and what its calls must give."""
 
     name: str | None
-    faults: tuple[Part, ...] = ()
-    loose: Part | None = None  # why the published loader cannot read it
+    faults: tuple[FaultBelow, ...] = ()
+    loose: FaultBelow | None = None
+    """Why the published loader cannot read it."""
     required: tuple[str, ...] = ()
-    kinds: dict[str, tuple[type, ...]] = field(default_factory=dict)  # parameter -> types; () is any
-    words: dict[str, str] = field(default_factory=dict)  # parameter -> its types in words
-    open: bool = False  # parameters beyond those named are allowed
+    types: dict[str, list[str]] = field(default_factory=dict)
+    """Parameter -> names of the JSON types it may have; none is any."""
+    open: bool = False
+    """Parameters beyond those named are allowed."""
 
 
 class StrictProperty(msgspec.Struct):
@@ -64,19 +72,19 @@ class StrictTool(msgspec.Struct):
     function: StrictFunction
 
 
-def read_tools(tools: Any) -> list[Offer]:
+def read_tools(tools: JSON) -> list[Offer]:
     """An offer for each tool of a list of plain data; empty when it is no list."""
     return [_offer(msgspec.json.encode(tool)) for tool in tools] if isinstance(tools, list) else []
 
 
-def tool_faults(tools: Any, offers: list[Offer], at: str, strict: bool = False) -> Iterator[Fault]:
+def tool_faults(tools: JSON, offers: list[Offer], at: str, strict: bool = False) -> Iterator[Fault]:
     """Every fault of a row's tools. `strict` adds those the published loader would drop the row for."""
     if not isinstance(tools, list):
         yield Fault(Reject.BAD_TOOLS, at, "is missing" if tools is None else "must be a list")
         return
     if not tools:
         yield Fault(Reject.BAD_TOOLS, at, "is empty")
-    names: set[str] = set()
+    names: set[str | None] = set()
     for i, offer in enumerate(offers):
         for reason, below, message in offer.faults:
             yield Fault(reason, f"{at}[{i}]{below}", message)
@@ -88,24 +96,27 @@ def tool_faults(tools: Any, offers: list[Offer], at: str, strict: bool = False) 
             names.add(offer.name)
 
 
-def argument_faults(offer: Offer, arguments: dict[str, Any], at: str) -> Iterator[Fault]:
+def argument_faults(offer: Offer, arguments: dict[str, JSON], at: str) -> Iterator[Fault]:
     """Where a call's arguments do not fit its tool: required, known, of the right basic type."""
     for name in offer.required:
         if name not in arguments:
             yield Fault(Reject.BAD_ARGUMENTS, at, f"{offer.name} needs {name!r}")
     for name, value in arguments.items():
-        kinds = offer.kinds.get(name)
-        if kinds is None:
+        types = offer.types.get(name)
+        if types is None:
             if not offer.open:
                 yield Fault(Reject.BAD_ARGUMENTS, at, f"{name!r} is no parameter of {offer.name}")
-        elif kinds and not _is(value, kinds):
-            yield Fault(Reject.BAD_ARGUMENTS, at, f"{name!r} must be {offer.words[name]}, not {value!r:.40}")
+        elif types and not any(_is(value, kind) for kind in types):
+            words = " or ".join(types)
+            yield Fault(Reject.BAD_ARGUMENTS, at, f"{name!r} must be {words}, not {value!r:.40}")
 
 
-def _is(value: Any, kinds: tuple[type, ...]) -> bool:
+def _is(value: JSON, kind: str) -> bool:
+    """As JSON schema has it: true is no number, 2.0 is an integer."""
     if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, kinds) or (int in kinds and isinstance(value, float) and value.is_integer())
+        return kind == "boolean"
+    whole = kind == "integer" and isinstance(value, float) and value.is_integer()
+    return whole or isinstance(value, PYTHON[kind])
 
 
 @lru_cache(maxsize=4096)
@@ -113,45 +124,35 @@ def _offer(text: bytes) -> Offer:
     tool = msgspec.json.decode(text)
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict):
-        return Offer(None, ((Reject.BAD_TOOLS, ".function", "must be an object"),))
-    name = function.get("name")
+        return Offer(None, (NOT_AN_OBJECT,))
+    name, schema = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name:
-        return Offer(None, ((Reject.BAD_TOOLS, ".function.name", "must be a name"),))
-    parameters = function.get("parameters")
-    faults = tuple(_parameter_faults(parameters))
-    loose = shape_fault(StrictTool, tool, "", Reject.LOOSE_TOOL)
-    told = (loose.reason, loose.field, loose.message) if loose else None
-    if faults:
-        return Offer(name, faults, told, open=True)  # of what its calls must give nothing is known
-    if not parameters:
-        return Offer(name, loose=told)
-    return Offer(name, (), told, *_expected(parameters))
+        return Offer(None, (NO_NAME,))
+    fault = shape_fault(StrictTool, tool, "", Reject.LOOSE_TOOL)
+    loose = (fault.reason, fault.field, fault.message) if fault else None
+    if faults := tuple(_parameter_faults(schema)):
+        return Offer(name, faults, loose, open=True)  # of what its calls must give nothing is known
+    if not schema:
+        return Offer(name, loose=loose)
+    said = {
+        key: part.get("type") if isinstance(part, dict) else None
+        for key, part in schema.get("properties", {}).items()
+    }
+    types = {key: [kind] if isinstance(kind, str) else kind or [] for key, kind in said.items()}
+    is_open = schema.get("additionalProperties", False) is not False
+    return Offer(name, (), loose, tuple(schema.get("required", ())), types, is_open)
 
 
-def _parameter_faults(schema: Any) -> Iterator[Part]:
+def _parameter_faults(schema: JSON) -> Iterator[FaultBelow]:
     at = ".function.parameters"
     if schema is None:
         return  # a tool without parameters
     if not isinstance(schema, dict):
         yield Reject.BAD_TOOLS, at, "must be an object"
         return
-    if not is_plain(schema):
-        try:
-            jsonschema.Draft202012Validator.check_schema(schema)
-        except (jsonschema.SchemaError, RecursionError) as e:
-            yield Reject.BAD_TOOLS, at, f"is no JSON schema: {getattr(e, 'message', e)}"
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except (jsonschema.SchemaError, RecursionError) as e:
+        yield Reject.BAD_TOOLS, at, f"is no JSON schema: {getattr(e, 'message', e)}"
     if schema.get("type", "object") != "object":
         yield Reject.BAD_TOOLS, f"{at}.type", f"must be 'object', not {schema['type']!r}"
-
-
-def _expected(schema: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any], dict[str, str], bool]:
-    """What a call must give: required names, types of the named parameters, both for people; whether more may come."""
-    said = {
-        name: part.get("type") if isinstance(part, dict) else None
-        for name, part in schema.get("properties", {}).items()
-    }
-    lists = {name: [kind] if isinstance(kind, str) else kind or [] for name, kind in said.items()}
-    kinds = {name: tuple(t for kind in names for t in PYTHON[kind]) for name, names in lists.items()}
-    words = {name: " or ".join(names) for name, names in lists.items()}
-    is_open = schema.get("additionalProperties", False) is not False
-    return tuple(schema.get("required", ())), kinds, words, is_open

@@ -25,7 +25,7 @@ from annotate_kit import (
 from envace.data.annotate.options import Prices
 from envace.data.annotate.staged import WouldStage
 from envace.data.check import check_row
-from envace.data.length import estimate
+from envace.data.prompt_length import Estimate
 from envace.data.schema import task_from_row
 from envace.errors import EnvironmentUnready
 
@@ -244,7 +244,7 @@ def test_rows_that_staging_would_leave_out_are_not_paid_for(tmp_path):
     rows = [raw_row(k, turns=1 + k % 2) for k in range(10)]
     rows[3]["messages"][0]["content"] += "x" * 9000
     source = write_rows(tmp_path / "a.jsonl", rows)
-    staged = WouldStage({"turns": {1: 1.0}}, 7, estimate, 3500)
+    staged = WouldStage({"turns": {1: 1.0}}, 7, Estimate(), 3500)
     with serving() as mill:
         report, _ = run(options(source, tmp_path / "out", mill.url, staged=staged))
         assert {a.row for a in mill.log} == {1, 5, 7, 9}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envace.data.check import Reject, check_row
+from envace.data.check import check_row
+from envace.data.faults import Reject
 from envace.data.schema import row_from_task, task_from_row
 from envace.data.store import SCHEMA
 from envace.errors import DataError

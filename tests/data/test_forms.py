@@ -11,8 +11,9 @@ from test_cm2_rows import TOOL, foreign_row
 
 from envace.config import parse
 from envace.data import jsontext
-from envace.data.check import Reject, check_row, examine
-from envace.data.forms import Kind, read_form
+from envace.data.check import check_row, examine
+from envace.data.faults import Reject
+from envace.data.row_forms import FormKind, read_form
 from envace.data.schema import row_from_task, stored, task_from_row
 from envace.data.stage import stage
 from envace.data.store import read_tasks
@@ -37,7 +38,7 @@ def test_every_form_has_the_same_parts():
     finished = foreign_row()
     annotated, raw = forms_of(finished)
     a, b, c = map(read_form, (finished, annotated, raw))
-    assert (a.kind, b.kind, c.kind) == (Kind.FINISHED, Kind.ANNOTATED, Kind.RAW)
+    assert (a.kind, b.kind, c.kind) == (FormKind.FINISHED, FormKind.ANNOTATED, FormKind.RAW)
     assert a.messages == b.messages == c.messages and a.tools == b.tools == c.tools == [TOOL]
     assert a.prefix == b.prefix == c.prefix and a.checklist == b.checklist and c.checklist is None
 

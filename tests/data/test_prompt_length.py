@@ -10,7 +10,7 @@ from test_cm2_rows import TOOL, foreign_row
 from envace.chat.renderer import HFRenderer
 from envace.config import parse
 from envace.data.check import examine
-from envace.data.length import prompt_counter
+from envace.data.prompt_length import prompt_counter
 from envace.data.schema import stored, task_from_row
 from envace.errors import DataError
 from envace.judge.base import RuleJudge

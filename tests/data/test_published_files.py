@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import made_rows as rows
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import rows
 from envace.config import load, parse
 from envace.data.stage import stage
 from envace.data.store import read_rows

@@ -1,7 +1,6 @@
 """Which rows stay: selection by difficulty, equal rows, splits; none of it depends on the order of the rows."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 from test_cm2_rows import foreign_row
@@ -9,13 +8,14 @@ from test_staging import local, write_jsonl
 
 from envace.config import parse
 from envace.data.check import examine
+from envace.data.judged_rows import KeptEntry, judged_rows
 from envace.data.schema import stored
 from envace.data.select import dropped, keep_share, read_ratios
-from envace.data.settle import Entry, settle
-from envace.data.sizes import EDGES, Size, histograms, size_of
+from envace.data.sizes import EDGES, Histograms, RowSize, size_of
 from envace.data.split import deal
 from envace.data.stage import stage
 from envace.data.store import read_rows
+from envace.data.verdicts import KeptRow, RowVerdict
 from envace.errors import DataError, ParamsError
 
 AUTHORS = {
@@ -28,7 +28,7 @@ def size(**more):
     easy = dict(
         turns=1, steps=1, most_steps=1, calls=0, tools=1, tools_used=0, tokens=9, items=1, weights=[1.0]
     )
-    return Size(**(easy | more))
+    return RowSize(**(easy | more))
 
 
 def test_ratios_that_a_row_meets_are_multiplied():
@@ -67,7 +67,7 @@ def test_ratios_that_cannot_be_used_are_named(given, words):
 
 def test_a_row_is_measured():
     row = stored(examine(foreign_row()))
-    assert size_of(row, 1, 40) == Size(
+    assert size_of(row, 1, 40) == RowSize(
         turns=2,
         steps=3,
         most_steps=2,
@@ -83,61 +83,82 @@ def test_a_row_is_measured():
 
 def test_histograms_hold_every_number_once():
     sizes = [size(turns=k, tokens=300 * k, weights=[k / 100, 1 - k / 100]) for k in range(1, 60)]
-    found = histograms(sizes).as_dict()
-    assert found == histograms(sizes[::-1]).as_dict() and set(found) == set(EDGES)
+    histograms = Histograms()
+    for one in sizes:
+        histograms.add(one)
+    found = histograms.as_dict()
+    assert set(found) == set(EDGES)
     assert sum(found["turns"]["counts"]) == 59 and sum(found["weights"]["counts"]) == 118
     assert found["turns"]["counts"][-1] == 40  # 20 and more
     assert all(len(h["edges"]) == len(h["counts"]) for h in found.values())
 
 
-def entry(k, uuid, content=b"", digest=b"", **more):
-    return Entry(ordinal=k, uuid=uuid, split="", dropped=False, content=content or uuid.encode(), digest=digest or bytes([k]), **more)  # fmt: skip
+def verdict(place, uuid, content=b"", digest=b""):
+    kept = KeptRow(uuid, "", False, digest or place.encode(), content or uuid.encode(), b"", b"")
+    return RowVerdict(place, uuid, [], kept)
+
+
+def settled(verdicts, distinct=False):
+    """What stays, and what is left out for which row, by the places."""
+    with judged_rows(":memory:") as rows:
+        rows.add(verdicts)
+        rows.settle(distinct)
+        kept = sorted(verdicts[e.ordinal].where for e in rows.kept())
+        return kept, sorted((r["where"], r["reason"], r["message"][-20:]) for r in rows.rejects())
 
 
 def test_of_equal_rows_the_same_one_stays_in_any_order():
     rows = [
-        entry(0, "b", b"same", b"1"), entry(1, "a", b"same", b"2"), entry(2, "c", b"other", b"3"),
-        entry(3, "c", b"other", b"1"), entry(4, "d", b"same", b"9"), entry(5, "d", b"own", b"0"), entry(6, "e"),
+        verdict("r:0", "b", b"same", b"1"), verdict("r:1", "a", b"same", b"2"), verdict("r:2", "c", b"other", b"3"),
+        verdict("r:3", "c", b"other", b"1"), verdict("r:4", "d", b"same", b"9"), verdict("r:5", "d", b"own", b"0"),
+        verdict("r:6", "e"),
     ]  # fmt: skip
     for seed in range(20):
         random.Random(seed).shuffle(rows)
-        kept, gone = settle(rows)
-        assert sorted((e.uuid, e.ordinal) for e in kept) == [("a", 1), ("c", 3), ("d", 5), ("e", 6)]
-        assert sorted((g.entry.uuid, g.entry.ordinal, str(g.reason), g.kept.ordinal) for g in gone) == [
-            ("b", 0, "duplicate_content", 1), ("c", 2, "duplicate_id", 3), ("d", 4, "duplicate_id", 5),
-        ]  # fmt: skip
+        kept, gone = settled(rows)
+        assert kept == ["r:1", "r:3", "r:5", "r:6"]
+        assert gone == [
+            ("r:0", "duplicate_content", "d tools of 'a' (r:1)"),
+            ("r:2", "duplicate_id", "f r:3, which is kept"),
+            ("r:4", "duplicate_id", "f r:5, which is kept"),
+        ]
 
 
 def test_one_dialogue_may_stand_twice_where_the_source_vouches_for_it():
-    rows = [entry(0, "b", b"same"), entry(1, "a", b"same"), entry(2, "a", b"same")]
-    kept, gone = settle(rows, distinct=True)
-    assert [e.ordinal for e in kept] == [0, 1] and [g.entry.ordinal for g in gone] == [2]
+    rows = [verdict("r:0", "b", b"same"), verdict("r:1", "a", b"same"), verdict("r:2", "a", b"same")]
+    kept, gone = settled(rows, distinct=True)
+    assert kept == ["r:0", "r:1"] and [where for where, *_ in gone] == ["r:2"]
+
+
+def dealt(rows, **data):
+    """Ids by split."""
+    splits = deal(rows, (), parse(data))
+    return {name: [r.uuid for r in entries] for name, entries in splits.items()}
 
 
 def test_a_split_by_hash_has_one_order_whatever_the_input_is():
-    rows = [SimpleNamespace(uuid=f"u-{k}", split="", ordinal=k) for k in range(200)]
-    params = parse({"data": {"held_share": 0.2}})
-    ids = lambda splits: {name: [r.uuid for r in dealt] for name, dealt in splits.items()}  # noqa: E731
-    straight = ids(deal(rows, (), params, "hash", 0))
-    turned = [SimpleNamespace(uuid=r.uuid, split="", ordinal=199 - r.ordinal) for r in rows[::-1]]
-    assert straight == ids(deal(turned, (), params, "hash", 0))
-    assert straight != ids(deal(rows, (), parse({"seed": 2, "data": {"held_share": 0.2}}), "hash", 0))
+    ids, data = [f"u-{k}" for k in range(200)], {"held_share": 0.2}
+    rows = [KeptEntry(k, uuid, "") for k, uuid in enumerate(ids)]
+    turned = [KeptEntry(k, uuid, "") for k, uuid in enumerate(ids[::-1])]
+    straight = dealt(rows, data=data)
+    assert straight == dealt(turned, data=data)
+    assert straight != dealt(rows, seed=2, data=data)
     assert 20 <= len(straight["held"]) <= 60 and len(straight["held"]) + len(straight["train"]) == 200
 
 
 def test_the_first_rows_may_be_held_out_instead():
-    rows = [SimpleNamespace(uuid=f"u-{k}", split="", ordinal=k) for k in range(9)]
-    splits = deal(rows[::-1], (), parse({}), "first_n", 2)
-    assert [r.ordinal for r in splits["held"]] == [0, 1] and [r.ordinal for r in splits["train"]] == [
-        *range(2, 9)
-    ]
+    def first(n):
+        return {"data": {"split": "first_n", "held_rows": n}}
+
+    rows = [KeptEntry(k, f"u-{k}", "") for k in range(9)]
+    assert dealt(rows, **first(2)) == {"held": ["u-0", "u-1"], "train": [f"u-{k}" for k in range(2, 9)]}
     del rows[1]  # it was rejected: the first two of the source are one row now, not the next one
-    splits = deal(rows, (), parse({}), "first_n", 2)
-    assert [r.ordinal for r in splits["held"]] == [0] and len(splits["train"]) == 7
+    splits = dealt(rows, **first(2))
+    assert splits["held"] == ["u-0"] and len(splits["train"]) == 7
     with pytest.raises(DataError, match="data.held_rows is 9, but all 8 usable rows are among the first 9"):
-        deal(rows, (), parse({}), "first_n", 9)
+        dealt(rows, **first(9))
     with pytest.raises(DataError, match="no usable row .* for the split held"):
-        deal(rows[1:], (), parse({}), "first_n", 1)
+        dealt(rows[1:], **first(1))
 
 
 def staged(tmp_path, **knobs):

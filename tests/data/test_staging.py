@@ -13,7 +13,8 @@ from test_forms import forms_of
 
 from envace.config import parse
 from envace.data.check import examine
-from envace.data.length import prompt_counter
+from envace.data.judged_rows import KeptEntry
+from envace.data.prompt_length import prompt_counter
 from envace.data.schema import stored
 from envace.data.split import deal
 from envace.data.stage import stage
@@ -85,11 +86,11 @@ def test_unseen_combinations_are_a_split_of_their_own(tmp_path):
 
 def test_a_named_split_keeps_its_rows_and_may_not_come_out_empty():
     names = ("train", "held", "files")
-    rows = [SimpleNamespace(split=name, uuid=f"{name}-{k}", ordinal=k) for name in names for k in range(3)]
-    splits = deal(rows, names, parse({}), "hash", 0)
+    rows = [KeptEntry(k, f"{name}-{k}", name) for name in names for k in range(3)]
+    splits = deal(rows, names, parse({}))
     assert {name: [r.uuid[:-2] for r in kept] for name, kept in splits.items()} == {n: [n] * 3 for n in names}
     with pytest.raises(DataError, match="no usable row .* for the split held"):
-        deal([r for r in rows if r.split != "held"], names, parse({}), "hash", 0)
+        deal([r for r in rows if r.split != "held"], names, parse({}))
 
 
 def test_the_same_seed_gives_the_same_bytes_another_seed_others(tmp_path):

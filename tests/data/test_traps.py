@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from envace.config import parse
-from envace.data.check import Options, examine
+from envace.data.check import examine
+from envace.data.rules import RuleOptions
 from envace.data.schema import row_from_task, stored, task_from_row
 from envace.data.sources import READERS
 from envace.data.stage import stage
@@ -37,7 +38,7 @@ def at(row, path):
 
 
 def outcome(raw, trap):
-    checked = None if raw.fault else examine(raw.row, Options(**trap.get("options", {})))
+    checked = None if raw.fault else examine(raw.row, RuleOptions(**trap.get("options", {})))
     return checked, checked.faults if checked else [raw.fault]
 
 
@@ -102,7 +103,7 @@ def test_a_trap_in_parquet_has_the_same_outcome(trap, tmp_path):
     if raw is None:
         return
     if (row := as_written(raw, trap)) is not None:
-        assert row == stored(examine(trap["row"], Options(**trap.get("options", {}))))
+        assert row == stored(examine(trap["row"], RuleOptions(**trap.get("options", {}))))
 
 
 def test_objects_of_other_keys_do_fill_a_row_with_nulls_on_the_way(tmp_path):

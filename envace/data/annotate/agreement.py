@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from envace.data.annotate.kappa import compare, compare_numbers
-from envace.data.readers import READERS, Raw
+from envace.data.readers import READERS, RawRow
 from envace.errors import DataError
 from envace.types import JSON
 
@@ -124,7 +124,7 @@ def _refused(path: Path) -> set[str]:
     return {raw.row["uuid"] for raw in _rows(path, False) if raw.row.get("reason") == FILTERED}
 
 
-def _rows(path: Path, named: bool = True) -> Iterator[Raw]:
+def _rows(path: Path, named: bool = True) -> Iterator[RawRow]:
     """Rows of a file, those without an id left out unless all must be `named`."""
     if path.suffix not in READERS or not path.is_file():
         raise DataError(f"{path} cannot be read; name a file that ends in {', '.join(sorted(READERS))}")
@@ -137,7 +137,7 @@ def _rows(path: Path, named: bool = True) -> Iterator[Raw]:
             yield raw
 
 
-def _checked(raw: Raw) -> Items:
+def _checked(raw: RawRow) -> Items:
     row = raw.row
     try:
         if not isinstance(row.get("accept", True), bool):

@@ -18,9 +18,10 @@ from envace.config import Params, load
 from envace.data.annotate.questions import EFFORTS
 from envace.data.annotate.source import AnnotateSource, source_at, source_of
 from envace.data.annotate.staged import WouldStage
-from envace.data.knobs import knobs
 from envace.data.progress import Say
-from envace.data.rules import Options as RuleOptions
+from envace.data.prompt_length import Estimate
+from envace.data.rules import RuleOptions
+from envace.data.verdicts import RowLimits, cores
 from envace.errors import ParamsError
 from envace.io.chat_servers import base_address
 
@@ -176,15 +177,15 @@ def read_options(args: argparse.Namespace, say: Say) -> AnnotateOptions:
     if (args.price_in is None) != (args.price_out is None):
         raise ParamsError("one price is missing; give both --price-in and --price-out, or none")
     params = load(args.params) if args.params.is_file() else Params()
-    turned = knobs(params)
+    limits = RowLimits.of(params, Estimate())
     same = ("out", "base_url", "model", "key_env", "label_effort", "limit", "seed", "concurrency", "attempts")
     same += ("max_tokens", "temperature", "plain", "retry_failed", "spot", "prompts")
     given = AnnotateOptions(
         source=AnnotateSource(),
         passes=tuple(p.strip() for p in args.passes.split(",") if p.strip()),
-        rules=turned.options,
+        rules=limits.options,
         staged=WouldStage.of(params) if args.select else None,
-        workers=turned.workers,
+        workers=params.data.workers or cores(),
         timeout_s=args.timeout,
         prices=None if args.price_in is None else Prices(read=args.price_in, write=args.price_out),
         budget_usd=args.budget,

@@ -19,15 +19,15 @@ from pathlib import Path
 from envace.data.annotate.dialogue import Sample
 from envace.data.annotate.options import AnnotateOptions
 from envace.data.annotate.staged import WouldStage
-from envace.data.check import Checked, examine
+from envace.data.check import CheckedRow, examine
 from envace.data.faults import Fault, Reject
-from envace.data.forms import Form, Kind, read_form
-from envace.data.pool import chunks, ordered, rare_collections
+from envace.data.pool import chunks, ordered
 from envace.data.progress import RowMeter, Say
-from envace.data.readers import Raw
-from envace.data.rules import Options as RuleOptions
-from envace.data.sift import reject
+from envace.data.readers import RawRow
+from envace.data.row_forms import FormKind, RowForm, read_form
+from envace.data.rules import RuleOptions
 from envace.data.sources import read_files
+from envace.data.verdicts import reject_line, uuid_of
 from envace.errors import DataError
 
 ALREADY = "already_annotated"  # the row brings a checklist; staging takes it as it is
@@ -97,7 +97,7 @@ def triage(options: AnnotateOptions, say: Say = lambda text: None) -> Triage:
     found, sorter = Triage(options.source.files), _Sorter()
     parts = chunks(read_files(found.files, RowMeter(say)), CHUNK)
     work = partial(judge, options.rules, options.staged)
-    with rare_collections(), closing(ordered(work, parts, options.workers)) as judged:
+    with closing(ordered(work, parts, options.workers)) as judged:
         for row in (row for chunk in judged for row in chunk):
             found.rows.append(sorter.sort(row))
             found.hits.update(row.hits)
@@ -133,18 +133,18 @@ class Judged:
     hits: frozenset[str] = frozenset()
 
 
-def judge(rules: RuleOptions, staged: WouldStage | None, chunk: list[Raw]) -> list[Judged]:
+def judge(rules: RuleOptions, staged: WouldStage | None, chunk: list[RawRow]) -> list[Judged]:
     """Hold every row of a chunk to the rules; in any process, in any order."""
     return [_judge(rules, staged, raw) for raw in chunk]
 
 
-def _judge(rules: RuleOptions, staged: WouldStage | None, raw: Raw) -> Judged:
+def _judge(rules: RuleOptions, staged: WouldStage | None, raw: RawRow) -> Judged:
     if raw.fault:
         return _faulty(raw, [raw.fault])
     checked = examine(raw.row, rules)
     if faults := [f for f in checked.faults if f.reason is not Reject.NO_CHECKLIST]:
         return _faulty(raw, faults)
-    if checked.form.kind is not Kind.RAW:
+    if checked.form.kind is not FormKind.RAW:
         return _finished(raw, checked)
     sample = _sample(raw, checked.form)
     fault = staged.fault(sample) if staged else None
@@ -153,13 +153,13 @@ def _judge(rules: RuleOptions, staged: WouldStage | None, raw: Raw) -> Judged:
     return Judged(raw.where, sample.uuid, sample.key, unwanted=unwanted, hits=hits)
 
 
-def _faulty(raw: Raw, faults: list[Fault]) -> Judged:
+def _faulty(raw: RawRow, faults: list[Fault]) -> Judged:
     return Judged(
         raw.where, rejected=_rejected(raw, faults[0]), hits=frozenset(str(f.reason) for f in faults)
     )
 
 
-def _finished(raw: Raw, checked: Checked) -> Judged:
+def _finished(raw: RawRow, checked: CheckedRow) -> Judged:
     why = "has a checklist; stage the row as it is"
     rejected = RejectedRow(raw.where, checked.form.uuid, ALREADY, "checklists", why)
     return Judged(raw.where, rejected=rejected, hits=frozenset({ALREADY}))
@@ -194,10 +194,10 @@ class _Sorter:
         return None
 
 
-def _rejected(raw: Raw, fault: Fault) -> RejectedRow:
-    return RejectedRow(**reject(raw.where, raw.row, fault))
+def _rejected(raw: RawRow, fault: Fault) -> RejectedRow:
+    return RejectedRow(**reject_line(raw.where, uuid_of(raw.row), fault))
 
 
-def _sample(raw: Raw, form: Form) -> Sample:
+def _sample(raw: RawRow, form: RowForm) -> Sample:
     about = {k: v for k in ABOUT if isinstance(v := raw.row.get(k), (str, int, float))}
     return Sample(where=raw.where, uuid=form.uuid, messages=form.messages, tools=form.tools, about=about)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envace.config import Params
-from envace.data import jsontext, length
+from envace.data import jsontext
 from envace.data.annotate.dialogue import Sample
 from envace.data.faults import Fault, Reject
-from envace.data.forms import first_prompt
-from envace.data.knobs import knobs
-from envace.data.select import Ratios, dropped
-from envace.data.sizes import Size, size_of
+from envace.data.prompt_length import TokenCounter, prompt_counter
+from envace.data.row_forms import first_prompt
+from envace.data.select import Ratios, dropped, read_ratios
+from envace.data.sizes import RowSize, size_of
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class WouldStage:
 
     ratios: Ratios
     seed: int
-    count: length.Counter
+    count: TokenCounter
     limit: int
     """Tokens of a first prompt."""
 
     @classmethod
     def of(cls, params: Params) -> WouldStage:
         """What staging with these parameters would do. Raises DataError where no tokenizer can be had."""
-        count, _ = length.prompt_counter(params)
-        return cls(knobs(params).ratios, params.seed, count, params.data.max_first_prompt_tokens)
+        count, _ = prompt_counter(params)
+        return cls(read_ratios(params.data.select), params.seed, count, params.data.max_first_prompt_tokens)
 
     def fault(self, sample: Sample) -> Fault | None:
         """Why staging would leave the row out; None where it would not."""
@@ -51,7 +51,7 @@ class WouldStage:
         return self.count(row, sample.tools)
 
 
-def _size(sample: Sample, tokens: int) -> Size:
+def _size(sample: Sample, tokens: int) -> RowSize:
     said = [{**m, "tool_calls": m.get("tool_calls") or []} for m in sample.messages]
     bare = {"messages": said, "interaction_kwargs": {"checklist_list": [[]]}, "tags": []}
     return size_of({"extra_info": bare}, len(sample.tools), tokens)

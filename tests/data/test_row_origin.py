@@ -11,9 +11,9 @@ from test_forms import forms_of
 from test_staging import local, write_jsonl
 
 from envace.config import parse
-from envace.data.provenance import provenance
 from envace.data.stage import stage
 from envace.data.store import SCHEMA, read_rows
+from envace.data.verdicts import origin_of
 
 UNSTATED = "as the source states"
 ANNOTATOR = {"model": "a-model", "passes": ["low"], "price_usd": None}
@@ -135,12 +135,12 @@ def test_parquet_and_jsonl_state_the_same(tmp_path):
     ],
 )
 def test_what_a_row_says_is_stored_as_text(value, kept):
-    assert provenance({"generator": value}, "a:1", "x")["generator"] == kept
+    assert origin_of({"generator": value}, "a:1", "x")["generator"] == kept
 
 
 def test_a_row_that_says_odd_things_of_itself_is_no_reason_to_stop():
     deep = json.loads("[" * 800 + "]" * 800)
-    found = provenance({"annotator": deep, "license": 3}, "odd:name.jsonl:12", "x")
+    found = origin_of({"annotator": deep, "license": 3}, "odd:name.jsonl:12", "x")
     assert (
         found["origin"] == "odd:name.jsonl"
         and found["licence"] == "3"

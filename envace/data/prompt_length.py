@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from envace.config import Params
-from envace.data.forms import Row
+from envace.data.row_forms import Row
 from envace.errors import DataError
 from envace.rollout.prompts import load_prompt_set, with_head
-from envace.types import Message
+from envace.types import JSON, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 BYTES_PER_TOKEN = 2.5  # the tiny policy's tokenizer packs its own rows tighter than this
 
-Counter = Callable[[Row, list[Any]], int]  # stored row, its tools -> tokens
+TokenCounter = Callable[[Row, list[JSON]], int]  # stored row, its tools -> tokens
 
 
-def prompt_counter(params: Params, here: bool = False) -> tuple[Counter, str]:
+def prompt_counter(params: Params, here: bool = False) -> tuple[TokenCounter, str]:
     """A function that counts the tokens of a row's first prompt with tools, and how it counts. Raises DataError.
 
     `here`: nothing is downloaded; without the policy's tokenizer on this machine the count is an estimate.
@@ -56,30 +59,28 @@ def _head(params: Params) -> str:
 class Estimate:
     """More tokens than the prompt can have."""
 
-    head: str = ""  # system text of the prompt set
+    head: str = ""
+    """System text of the prompt set."""
 
-    def __call__(self, row: Row, tools: list[Any]) -> int:
+    def __call__(self, row: Row, tools: list[JSON]) -> int:
         text = row["extra_info"]["tools"] + "".join(m["content"] for m in row["messages"])
         return round(len((text + self.head).encode()) / BYTES_PER_TOKEN)
-
-
-estimate = Estimate()
 
 
 class Exact:
     """Counts ids of the rendered prompt."""
 
-    def __init__(self, tokenizer: Any, head: str = "", thinking: bool = False):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, head: str = "", thinking: bool = False):
         from envace.chat.renderer import HFRenderer
 
         self.renderer, self.head = HFRenderer(tokenizer, thinking), head
 
-    def __call__(self, row: Row, tools: list[Any]) -> int:
+    def __call__(self, row: Row, tools: list[JSON]) -> int:
         chat = [Message(role=m["role"], content=m["content"]) for m in row["messages"]]
         return len(self.renderer.render(with_head(chat, self.head), tools))
 
 
-def _tokenizer(params: Params, here: bool) -> Any:
+def _tokenizer(params: Params, here: bool) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     from envace.policy.warmstart import BUNDLED

@@ -1,7 +1,7 @@
 """Rows to stage, made from a seed: foreign dialogues of the CM2 kind, a known share of them spoilt.
 
 Flows in: how many, a seed, a share. Flows out: lines of a .jsonl file, each with the reason it must be left out for.
-Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault (under `spoil.SETTINGS`), so counts a
+Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault (under `spoilt_rows.SETTINGS`), so counts a
 reason are exact.
 """
 
@@ -11,11 +11,12 @@ import copy
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spoil import AS_TEXT, COPIES, REASONS, SPOIL
+from spoilt_rows import AS_TEXT, COPIES, REASONS, SETTINGS, SPOIL
+
+from envace.config import Params, parse
 
 Row = dict[str, Any]
 
@@ -142,12 +143,13 @@ def write(path: Path, rows: int, seed: int = 0, share: float = 0.05) -> Counter[
     """Write a .jsonl file; return how many of its rows must be left out for each reason."""
     wanted: Counter[str] = Counter()
     with path.open("w", encoding="utf-8") as f:
-        for made, reason in _lines(rows, seed, share):
+        for made, reason in (line(k, seed, share) for k in range(rows)):
             wanted[reason] += 1
             f.write(made + "\n")
     del wanted[""]
     return wanted
 
 
-def _lines(rows: int, seed: int, share: float) -> Iterator[tuple[str, str]]:
-    return (line(k, seed, share) for k in range(rows))
+def params_for(folder: Path) -> Params:
+    """Staging of a folder of generated rows under the rules they were made for."""
+    return parse({"data": {"source": "local", "uri": str(folder), **SETTINGS}, "policy": {"kind": "tiny"}})

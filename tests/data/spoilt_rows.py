@@ -1,6 +1,6 @@
 """Ways to spoil a row, each with exactly one fault.
 
-Flows in: a good row of benchmarks/rows.py. Flows out: the same row, spoilt in place for a reason.
+Flows in: a good row of made_rows.py. Flows out: the same row, spoilt in place for a reason.
 Invariant: under `SETTINGS` a spoilt row is left out for the one reason its function stands under, and for no other;
 every reason that staging knows is here.
 """
