@@ -25,7 +25,8 @@ class Served:
     policy: LocalPolicy
     renderer: HFRenderer
     ref: PolicyRef
-    played_as: str = ""  # the training whose way of reading text counts; empty: the policy's own name
+    played_as: str = ""
+    """The training whose way of reading text counts; empty: the policy's own name."""
 
     def __post_init__(self) -> None:
         self.played_as = self.played_as or self.ref.name
@@ -43,12 +44,8 @@ def open_policy(run: Run, name: str, folder: Path | None = None, played_as: str 
     folder, params = folder or run.path("models", name), run.params
     ref = read_card(folder)
     _check_prompts(run, name, folder)
-    policy = LocalPolicy(
-        folder,
-        concurrency=params.engine.concurrency,
-        enable_thinking=params.rollout.enable_thinking,
-        seed=params.seed,
-    )
+    thinking, concurrency = params.rollout.enable_thinking, params.engine.concurrency
+    policy = LocalPolicy(folder, concurrency=concurrency, enable_thinking=thinking, seed=params.seed)
     served = Served(policy=policy, renderer=policy.renderer, ref=ref, played_as=played_as)
     method = params.played_method(served.played_as)
     run.say(described(shape_of(policy.renderer), method.old_thoughts))

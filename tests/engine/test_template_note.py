@@ -24,7 +24,7 @@ def test_a_start_is_still_waited_for_after_the_note(tmp_path):
     params = parse({"engine": {"start_timeout_s": 500, "step_timeout_s": 1e-9}})
     watcher = Watcher(params, tmp_path, seen.append)
     emit(tmp_path, Progress(phase="template", step=0, steps=2, note=NOTE))
-    assert watcher.tick() is None and not watcher.alive
+    assert not watcher.tick() and not watcher.alive
     assert [event.note for event in seen] == [NOTE]
     emit(tmp_path, Progress(phase="ready", step=0, steps=2))
-    assert "silent" in watcher.tick() and watcher.alive
+    assert watcher.tick() and "silent" in watcher.complaint and watcher.alive

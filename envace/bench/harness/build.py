@@ -7,7 +7,6 @@ made from. Two versions are two folders. Once made, no network is needed."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from envace.bench.harness import interpreters, sources
 from envace.bench.harness.smoke import smoke
@@ -84,17 +85,13 @@ def _env(spec: HarnessSpec, root: Path) -> HarnessEnv:
 
 @contextmanager
 def _alone(path: Path, spec: HarnessSpec, say: Say) -> Iterator[None]:
-    with path.open("w") as f:
-        told = False
-        while True:
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    say(f"{spec.name}: somebody else is building {spec.ref}; waiting")
-                told = True
-                time.sleep(WAIT_S)
+    lock = FileLock(path)
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        say(f"{spec.name}: somebody else is building {spec.ref}; waiting")
+        held = lock.acquire(poll_interval=WAIT_S)
+    with held:
         yield
 
 
