@@ -20,8 +20,8 @@ study: ## the learning study: seeds, controls, rehearsal (sizes/study.yaml; hour
 	@$(MAKE) --no-print-directory size NAME=study
 	@$(MAKE) --no-print-directory repro ARGS="$(ARGS)"
 
-test: venv ## the fast tests and real verl runs (about ten minutes)
-	$(PY) -m pytest -m "not heavy" $(ARGS)
+test: venv ## the fast tests and short verl trainings, on all cores
+	$(PY) -m pytest -m "not heavy" -n auto --dist loadfile $(ARGS)
 
 test-all: venv ## everything, with the parts that start servers and whole pipelines
 	$(PY) -m pytest $(ARGS)
