@@ -41,7 +41,7 @@ harnesses: venv ## build the environments of the upstream benchmark harnesses (.
 	@$(PY) -m envace.bench.harness build $(ARGS)
 
 warmstart: venv ## rebuild and measure the bundled start policy of the desk
-	@OMP_WAIT_POLICY=PASSIVE $(PY) -m envace.policy.warmstart $(ARGS)
+	@OMP_WAIT_POLICY=PASSIVE $(PY) -m envace.warmstart $(ARGS)
 
 up: venv ## start the Prefect and MLflow servers (ports: prefect.port, mlflow.port)
 	@$(PY) -m flows.services up

@@ -71,7 +71,7 @@ def check_prompts(run: Run, endpoint: Endpoint, policy: str, folder: Path) -> No
     """Before any harness starts: what is served shows the policy the prompts of training. Raises
     ParamsError."""
     from envace.chat.renderer import HFRenderer
-    from envace.serving.same_prompts import check_served_prompts
+    from envace.serving.checks import check_served_prompts
 
     start, thinking = run.path("models/start"), run.params.bench.thinking
     trained_on = HFRenderer.of(start if start.is_dir() else folder, thinking)

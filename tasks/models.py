@@ -38,14 +38,14 @@ def make_start(run: Run, out: Path) -> PolicyRef:
 
 
 def _tiny(run: Run, scratch: Path) -> PolicyRef:
-    from envace.policy.tiny import build_start
+    from envace.warmstart.training import build_start
 
     return build_start(run.params, scratch, progress=lambda event: _show_update(run, event))
 
 
 def _bundled(run: Run, scratch: Path) -> PolicyRef:
     """The desk's own start policy. Copied, never linked: what is made of it must not reach the repository."""
-    from envace.policy.warmstart import BUNDLED
+    from envace.policy.card import BUNDLED
 
     _bring(BUNDLED.iterdir(), scratch, link=False)
     run.say("start policy from the folder that comes with the project (make warmstart rebuilds it)")
@@ -105,7 +105,7 @@ def _show_update(run: Run, event: Mapping[str, float]) -> None:
 @task(cache_policy=NO_CACHE)
 def make_supervised(run: Run, seed: int, out: Path) -> PolicyRef:
     """The start policy after `sft.updates` more supervised updates. Raises UserError for a policy that has none."""
-    from envace.policy.tiny import continue_start
+    from envace.warmstart.training import continue_start
 
     kind, start = run.params.policy.kind, run.path("models/start")
     if kind not in ("bundled", "tiny"):

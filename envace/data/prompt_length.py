@@ -83,7 +83,7 @@ class Exact:
 def _tokenizer(params: Params, here: bool) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
-    from envace.policy.warmstart import BUNDLED
+    from envace.policy.card import BUNDLED
 
     policy = params.policy
     if policy.kind == "bundled":

@@ -20,7 +20,8 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from envace.config import EngineParams
 from envace.engine.cpu_platform import cores
 from envace.engine.runfile import current
-from envace.policy.generator import AsyncBatcher, BatchGenerator, Job
+from envace.policy.batcher import AsyncBatcher
+from envace.policy.generator import BatchGenerator, Job
 from envace.types import Sampling
 
 

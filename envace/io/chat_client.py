@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import httpx
 
+from envace.io.addresses import base_address, host
 from envace.io.chat_connection import Body, ChatConnection, ChatOptions
 from envace.io.chat_reply import ChatBill, ChatFault, ChatReply
-from envace.io.chat_servers import ChatServer, base_address, choose, host, pause
+from envace.io.chat_servers import ChatServer, choose, pause
 
 __all__ = ["ChatBill", "ChatClient", "ChatFault", "ChatOptions", "ChatReply"]
 REFUSALS = frozenset({400, 415, 422, 501})

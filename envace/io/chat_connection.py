@@ -20,8 +20,8 @@ import httpx
 import openai
 
 from envace.errors import EnvironmentUnready
+from envace.io.addresses import host, shown
 from envace.io.chat_reply import ChatFault, ChatReply, fault_of_status, read_completion, retry_after
-from envace.io.chat_servers import host, shown
 from envace.types import JSON
 
 LARGEST_ANSWER = 16_000_000

@@ -12,9 +12,7 @@ import random
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
 
-from envace.errors import ParamsError
 from envace.io.chat_reply import ChatFault
 
 LONGEST_PAUSE_S = 30.0
@@ -82,31 +80,3 @@ def choose(servers: Sequence[ChatServer], failed_at: Collection[ChatServer]) -> 
         return (s.in_flight + 1) * (fastest + slower) / s.weight, _jitter.random()
 
     return min([s for s in ready if s not in failed_at] or ready, key=load)
-
-
-def base_address(url: str, what: str = "the address") -> str:
-    """The address requests start with; a bare host gets `/v1`. Raises ParamsError unless it is http with a
-    host."""
-    base = url.strip().rstrip("/").removesuffix("/chat/completions")
-    try:
-        parts = urlsplit(base)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ParamsError(f"{what} {shown(url)!r} must be such as http://localhost:8000/v1")
-    return base if parts.path else base + "/v1"
-
-
-def shown(url: str) -> str:
-    """An address for people: without a user name and password, and without its query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "(unreadable)"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def host(url: str) -> str:
-    """Who an address names, for records: host and port alone, since a path may hold a key too."""
-    return urlsplit(url).netloc.rpartition("@")[2]

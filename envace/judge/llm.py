@@ -17,8 +17,8 @@ from pathlib import Path
 
 from envace.config import JudgeParams
 from envace.errors import ParamsError
+from envace.io.addresses import shown
 from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions, ChatReply
-from envace.io.chat_servers import shown
 from envace.judge.audit import audited
 from envace.judge.cache import AnswerCache, SharedLines, content_key
 from envace.judge.checklist import item_answer

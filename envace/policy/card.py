@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from envace.errors import DataError
+from envace.io.files import write_text
 from envace.types import PolicyRef, from_json, replace, to_json
 
 NAME = "card.json"
+BUNDLED = Path(__file__).with_name("start")
+"""The desk's own start policy, which comes with the project; `make warmstart` rebuilds it."""
 
 
-def weights_hash(folder: str | Path) -> str:
-    """sha256 (hex) over the names and bytes of the folder's safetensors files. Raises DataError if none."""
-    files = sorted(Path(folder).glob("*.safetensors"))
-    if not files:
-        raise DataError(f"{folder} holds no *.safetensors weights")
+def files_hash(files: Iterable[Path]) -> str:
+    """sha256 (hex) over the names, sizes and bytes of files, in the order of their names."""
     digest = hashlib.sha256()
-    for file in files:
+    for file in sorted(files):
         digest.update(f"{file.name} {file.stat().st_size}\n".encode())
         with file.open("rb") as stream:
             while chunk := stream.read(1 << 20):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def weights_hash(folder: str | Path) -> str:
+    """Hash of the folder's safetensors files. Raises DataError if there is none."""
+    files = list(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise DataError(f"{folder} holds no *.safetensors weights")
+    return files_hash(files)
 
 
 def write_card(folder: str | Path, ref: PolicyRef) -> PolicyRef:
@@ -38,15 +46,12 @@ def write_card(folder: str | Path, ref: PolicyRef) -> PolicyRef:
 
 def write_pointer(folder: str | Path, ref: PolicyRef) -> PolicyRef:
     """A card for weights that lie elsewhere: on the hub at a commit, or behind a server."""
-    return _write(
-        folder, replace(ref, hash=hashlib.sha256(f"{ref.kind} {ref.uri} {ref.revision}".encode()).hexdigest())
-    )
+    named = f"{ref.kind} {ref.uri} {ref.revision}".encode()
+    return _write(folder, replace(ref, hash=hashlib.sha256(named).hexdigest()))
 
 
 def _write(folder: str | Path, ref: PolicyRef) -> PolicyRef:
-    half = Path(folder) / f".{NAME}.part"
-    half.write_text(json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(half, Path(folder) / NAME)
+    write_text(Path(folder) / NAME, json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n")
     return ref
 
 

@@ -11,15 +11,14 @@ with the last one, and the prompts of a group begin alike.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
 
 import torch
+from transformers import PreTrainedModel
 
 from envace.policy.slots import Slots
 from envace.types import FinishReason, Sampling
@@ -35,12 +34,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was written. `output_ids` ends with the end token when the model wrote one."""
+    """What was written."""
 
     output_ids: tuple[int, ...]
-    logprobs: tuple[
-        float, ...
-    ]  # [len(output_ids)], of the tempered and cut distribution; greedy: of temperature 1
+    """With the end token when the model wrote one."""
+    logprobs: tuple[float, ...]
+    """[len(output_ids)], of the tempered and cut distribution; greedy: of temperature 1."""
     finish: FinishReason
     weight_version: int | None = None
 
@@ -51,7 +50,8 @@ class _Row:
 
     key: Hashable
     job: Job
-    draws: torch.Tensor  # one uniform number a token it may write
+    draws: torch.Tensor
+    """One uniform number for each token it may write."""
     written: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: FinishReason = FinishReason.LENGTH
@@ -62,44 +62,39 @@ class _Row:
         return len(self.job.prompt_ids) + len(self.written)
 
 
-Take = Callable[[int], Sequence[tuple[Hashable, Job]]]  # at most so many jobs that are there now
+Take = Callable[[int], Sequence[tuple[Hashable, Job]]]
+"""Gives at most so many of the jobs that are there now."""
 Done = Callable[[Hashable, Result], None]
-GATHER = 4  # steps that few new jobs wait for more to be read with: one prompt costs as much as a whole step
-PADDING = 512  # tokens of padding worth less than one more call of the model
+PADDING = 512
+"""Tokens of padding worth less than one more call of the model."""
+COUNTERS = ("jobs", "tokens_in", "tokens_read", "tokens_out", "steps", "rows", "seconds")
+"""Jobs done; tokens of their prompts, of those read, and written; steps, rows over all steps; seconds of work."""
 
 
 class BatchGenerator:
     """Writes up to `max_batch` jobs beside each other with a Hugging Face causal model.
 
-    model: a `PreTrainedModel` (put into eval mode); end_ids close a sequence; `max_batch` more sequences are kept for
+    model: put into eval mode; end_ids close a sequence; `max_batch` more sequences are kept for
     their prefixes; seed feeds the jobs that bring no seed of their own. Raises ValueError for a model whose layers
     do not all attend to everything before.
     """
 
-    def __init__(self, model: Any, end_ids: Iterable[int], *, max_batch: int = 64, seed: int = 0):
+    def __init__(self, model: PreTrainedModel, end_ids: Iterable[int], *, max_batch: int = 64, seed: int = 0):
         self.model = model.eval()
         self.end_ids = frozenset(int(i) for i in end_ids)
         self.max_batch = max_batch
         self.context = int(getattr(model.config, "max_position_embeddings", 0) or 0)  # 0: unbounded
         self.version: int | None = None
-        # jobs done; tokens of their prompts, of those read, and written; steps, rows over all steps; seconds of work
-        self.counters = dict.fromkeys(
-            ("jobs", "tokens_in", "tokens_read", "tokens_out", "steps", "rows", "seconds"), 0.0
-        )
+        self.counters = dict.fromkeys(COUNTERS, 0.0)
         self._slots = Slots(self.model, 2 * max_batch)
         self._shared = torch.Generator().manual_seed(seed)
         self._lock = threading.Lock()
 
     def generate(self, jobs: Sequence[Job]) -> list[Result]:
         """Write every job; results stand in the order of the jobs. Thread-safe; blocks while it works."""
-        waiting = list(enumerate(jobs))
+        waiting = iter(enumerate(jobs))
         results: dict[Hashable, Result] = {}
-
-        def take(n: int) -> list[tuple[Hashable, Job]]:
-            now, waiting[:] = waiting[:n], waiting[n:]
-            return now
-
-        self.serve(take, results.__setitem__)
+        self.serve(lambda n: list(islice(waiting, n)), results.__setitem__)
         return [results[i] for i in range(len(jobs))]
 
     @torch.no_grad()
@@ -125,7 +120,7 @@ class BatchGenerator:
                     self._slots.close(self._slots.live - 1)
                 self.counters["seconds"] += time.perf_counter() - began
 
-    def load_state_dict(self, state: Mapping[str, Any], version: int | None = None) -> None:
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], version: int | None = None) -> None:
         """Swap the weights while nothing is written. Raises RuntimeError when names or shapes do not fit."""
         with self._lock:
             missing, unexpected = self.model.load_state_dict(state, strict=False)
@@ -154,8 +149,11 @@ class BatchGenerator:
         self.counters["tokens_in"] += len(row.job.prompt_ids)
         self.counters["tokens_out"] += len(row.written)
         return Result(
-            output_ids=tuple(row.written), logprobs=tuple(row.logprobs), finish=row.finish, weight_version=self.version
-        )  # fmt: skip
+            output_ids=tuple(row.written),
+            logprobs=tuple(row.logprobs),
+            finish=row.finish,
+            weight_version=self.version,
+        )
 
     # --- all of them -----------------------------------------------------------------------------------------
 
@@ -256,71 +254,3 @@ def _cut(row: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
     mass = values.masked_fill(gone, -torch.inf).softmax(-1).cumsum(-1)
     gone[1:] |= mass[:-1] >= top_p  # the token that crosses the border stays, and at least one always does
     return row.index_fill(0, order[gone], -torch.inf)
-
-
-class AsyncBatcher:
-    """Feeds concurrent `submit`s to a generator that works on a thread beside the event loop.
-
-    When the generator raises, all that is open fails at once with that error; a later submit starts afresh.
-    """
-
-    def __init__(self, generator: BatchGenerator):
-        self.generator = generator
-        self._waiting: list[tuple[asyncio.Future[Result], Job]] = []
-        self._open: set[asyncio.Future[Result]] = set()
-        self._asked = 0  # since jobs were last given
-        self._worker: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def submit(self, job: Job) -> Result:
-        """Write one job. Raises what the generator raised."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # a new asyncio.run: futures of a closed loop can never be answered
-            self._loop, self._waiting, self._open, self._worker = loop, [], set(), None
-        future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append((future, job))
-        if self._worker is None or self._worker.done():
-            self._worker = loop.create_task(self._work())
-        return await future
-
-    async def _work(self) -> None:
-        try:
-            while self._waiting:
-                await asyncio.to_thread(self.generator.serve, self._take, self._answer)
-                await asyncio.sleep(0)  # the answered may have asked again
-        except BaseException as error:
-            self._fail(error)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-
-    def _take(self, n: int) -> list[tuple[asyncio.Future[Result], Job]]:
-        """On the worker thread. A list is only ever appended to by the loop's thread, and cut here."""
-        live, self._asked = self.generator.max_batch - n, self._asked + 1
-        few = len(self._waiting) <= live // GATHER
-        if not n or not self._waiting or (few and live and self._asked < GATHER):
-            return []
-        self._asked = 0
-        now = self._waiting[:n]
-        del self._waiting[: len(now)]
-        now = [(future, job) for future, job in now if not future.done()]
-        self._open.update(future for future, _ in now)
-        return now
-
-    def _answer(self, future: asyncio.Future[Result], result: Result) -> None:
-        self._open.discard(future)
-        self._loop.call_soon_threadsafe(_settle, future, result)
-
-    def _fail(self, error: BaseException) -> None:
-        futures = [*self._open, *(future for future, _ in self._waiting)]
-        self._open, self._waiting = set(), []
-        for future in futures:
-            if not future.done():
-                with contextlib.suppress(asyncio.InvalidStateError):
-                    future.cancel() if isinstance(error, asyncio.CancelledError) else future.set_exception(
-                        error
-                    )
-
-
-def _settle(future: asyncio.Future[Result], result: Result) -> None:
-    if not future.done():  # nobody waits any more
-        future.set_result(result)

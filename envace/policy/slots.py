@@ -10,23 +10,29 @@ and values row r holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "shared_heads"
-PIECE = 128  # positions the block grows by
-NOTHING = -1  # a token no prompt holds
+PIECE = 128
+"""Positions the block grows by."""
+NOTHING = -1
+"""A token no prompt holds."""
 
 
 def shared_heads(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
-    scaling: float | None = None, **_: Any,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, None]:
     """Attention in which the query heads of one key head are more queries of it: transformers would copy the keys
     for each of them at every step.
 
@@ -36,9 +42,8 @@ def shared_heads(
     B, Q, L, D = query.shape
     K, T = key.shape[1:3]
     if attention_mask is None:
-        attention_mask = (
-            torch.ones(L, T, dtype=torch.bool, device=query.device).tril(T - L).expand(B, 1, L, T)
-        )
+        causal = torch.ones(L, T, dtype=torch.bool, device=query.device).tril(T - L)
+        attention_mask = causal.expand(B, 1, L, T)
     mask = attention_mask.repeat(1, 1, Q // K, 1) if L > 1 else attention_mask.expand(B, 1, Q // K, -1)
     out = torch.nn.functional.scaled_dot_product_attention(
         query.reshape(B, K, Q // K * L, D), key, value, attn_mask=mask, scale=scaling
@@ -58,11 +63,11 @@ class _Window(Cache):
         self.block, self.first, self.width, self.at = block, first, width, at
         self.rows = torch.arange(at.shape[0], device=at.device).unsqueeze(1)
 
-    def get_seq_length(self, *_: Any) -> int:
+    def get_seq_length(self, *_: object) -> int:
         return 0
 
     def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: Any
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *_: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         found = []
         for kind, new in enumerate((key, value)):  # [B, K, L, D]
@@ -75,7 +80,7 @@ class _Window(Cache):
 class Slots:
     """Room for `rows` sequences of a model. Its position `capacity` takes what padding writes and is never read."""
 
-    def __init__(self, model: Any, rows: int):
+    def __init__(self, model: PreTrainedModel, rows: int):
         kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
             raise ValueError(f"the model has layers of kind {', '.join(sorted(kinds))}")

@@ -17,8 +17,8 @@ from envace.chat.calls import render_calls
 from envace.chat.renderer import Renderer, as_dicts
 from envace.chat.text import clip, sanitise
 from envace.errors import EnvironmentUnready
+from envace.io.addresses import base_address, shown
 from envace.io.chat_client import ChatClient, ChatFault, ChatOptions, ChatReply
-from envace.io.chat_servers import base_address, shown
 from envace.policy.protocol import Completion, GenerationRequest
 from envace.types import JSON, Endpoint, FinishReason, ToolCall
 

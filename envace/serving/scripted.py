@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from envace.types import JSON, Endpoint
 
@@ -23,7 +22,8 @@ MODEL = "scripted"
 @contextmanager
 def scripted(lines: Sequence[str]) -> Iterator[Endpoint]:
     """Serve `lines` (at least one) on a free loopback port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(tuple(lines)))
+    handler = type("Bound", (ScriptHandler,), {"lines": tuple(lines)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, name=MODEL, daemon=True)
     thread.start()
     try:
@@ -34,7 +34,35 @@ def scripted(lines: Sequence[str]) -> Iterator[Endpoint]:
         thread.join()
 
 
-def line_for(messages: Sequence[Any], lines: Sequence[str]) -> str:
+class ScriptHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    lines: Sequence[str] = ()
+
+    def do_GET(self) -> None:
+        self._send({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    def do_POST(self) -> None:
+        try:
+            asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+            text = line_for(asked["messages"], self.lines)
+        except (ValueError, KeyError, TypeError):
+            self._send({"error": {"message": "no messages in the body"}}, 400)
+            return
+        self._send(completion(text))
+
+    def _send(self, body: JSON, status: int = 200) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Texts of a run are logged by whoever asks."""
+
+
+def line_for(messages: Sequence[JSON], lines: Sequence[str]) -> str:
     """The line of this point of the conversation."""
     said = sum(isinstance(m, dict) and m.get("role") == "assistant" for m in messages)
     return lines[min(said, len(lines) - 1)]
@@ -44,37 +72,10 @@ def completion(text: str) -> JSON:
     """A chat completion that says `text`."""
     message = {"role": "assistant", "content": text}
     return {
-        "id": MODEL, "object": "chat.completion", "created": 0, "model": MODEL,
+        "id": MODEL,
+        "object": "chat.completion",
+        "created": 0,
+        "model": MODEL,
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
-    }  # fmt: skip
-
-
-def _handler(lines: Sequence[str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._send({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-
-        def do_POST(self) -> None:
-            try:
-                asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-                text = line_for(asked["messages"], lines)
-            except (ValueError, KeyError, TypeError):
-                self._send({"error": {"message": "no messages in the body"}}, 400)
-                return
-            self._send(completion(text))
-
-        def _send(self, body: JSON, status: int = 200) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            """Texts of a run are logged by whoever asks."""
-
-    return Handler
+        "usage": dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0),
+    }

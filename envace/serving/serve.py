@@ -13,23 +13,23 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from envace.bench.harness.probe import probe
-from envace.bench.harness.spec import Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io.children import Child, innermost_error, start_guarded
 from envace.policy.hub import fetched
+from envace.serving.checks import probe
 from envace.types import Endpoint
 
 HOST = "127.0.0.1"
 BEAT_S, PAUSE_S = 15.0, 0.2
 ROOT = Path(__file__).resolve().parents[2]
-TRIES = 3  # another process may take the free port before the server does
+TRIES = 3
+"""Another process may take the free port before the server does."""
 Device = Literal["cpu", "gpu"]
 
 
@@ -37,11 +37,15 @@ Device = Literal["cpu", "gpu"]
 class Vllm:
     """How weights are served on a GPU: beside which interpreter vLLM lies, on how much, with which parsers."""
 
-    python: str = ""  # of the environment that holds it; empty looks beside this one, then on PATH
-    tensor_parallel: int = 1  # GPUs
-    gpu_memory: float = 0.9  # share of each
+    python: str = ""
+    """Of the environment that holds it; empty looks beside this one, then on PATH."""
+    tensor_parallel: int = 1
+    """GPUs."""
+    gpu_memory: float = 0.9
+    """Share of each."""
     tool_parser: str = "hermes"
-    reasoning_parser: str = "qwen3"  # where the model thinks
+    reasoning_parser: str = "qwen3"
+    """Where the model thinks."""
 
 
 @contextmanager
@@ -51,7 +55,7 @@ def serve(
     name: str,
     device: Device,
     revision: str = "",
-    say: Say = print,
+    say: Callable[[str], None] = print,
     aliases: Sequence[str] = (),
     context: int = 0,
     thinking: bool = False,
@@ -75,76 +79,61 @@ def serve(
     config = folder / "config.json"
     if not config.is_file():
         raise EnvironmentUnready(f"{folder} holds no model (no config.json): run the stage that makes it")
-    environ = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    }
-    environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle torch threads would keep the harness from working
+    holds = json.loads(config.read_text()).get("max_position_embeddings") or 32768
     log = log or Path(".state", "logs", f"serve-{name.replace('/', '_')}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    holds = json.loads(config.read_text()).get("max_position_embeddings") or 32768
+    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    env = {
+        "OMP_WAIT_POLICY": "PASSIVE"
+    } | os.environ  # idle torch threads would keep the harness from working
+    env["PYTHONPATH"] = os.pathsep.join(paths)
     for attempt in range(1, TRIES + 1):
         port = free_port()
         argv = command(folder, device, port, [name, *aliases], context, thinking, concurrency, vllm)
         began = log.stat().st_size if log.exists() else 0
-        endpoint = Endpoint(
-            base_url=f"http://{HOST}:{port}/v1", model=name, context=min(context or holds, holds)
-        )
+        url = f"http://{HOST}:{port}/v1"
+        endpoint = Endpoint(base_url=url, model=name, context=min(context or holds, holds))
         say(f"serving {folder} as {name} on port {port} ({device}; log: {log})")
-        with log.open("ab") as out, start_guarded(argv, env=environ, output=out) as child:
+        with log.open("ab") as out, start_guarded(argv, env=env, output=out) as child:
             if _wait(child, endpoint, deadline_s, log, began, say, last=attempt == TRIES):
                 yield endpoint
                 return
 
 
 def command(
-    folder: Path, device: Device, port: int, names: Sequence[str], context: int = 0, thinking: bool = False,
-    concurrency: int = 16, vllm: Vllm = Vllm(),
-) -> list[str]:  # fmt: skip
+    folder: Path,
+    device: Device,
+    port: int,
+    names: Sequence[str],
+    context: int = 0,
+    thinking: bool = False,
+    concurrency: int = 16,
+    vllm: Vllm = Vllm(),
+) -> list[str]:
     """The server's command line. Raises EnvironmentUnready where there is no vLLM for "gpu"."""
     if device == "cpu":
-        own = [
-            sys.executable,
-            "-m",
-            "envace.serving.server",
-            str(folder),
-            "--name",
-            *names,
-            "--port",
-            str(port),
-        ]
-        own += ["--concurrency", str(concurrency), "--context", str(context)]
-        return [*own, "--thinking"] if thinking else own
-    argv = [
-        _program(vllm.python),
-        "serve",
-        str(folder),
-        "--served-model-name",
-        *names,
-        "--host",
-        HOST,
-        "--port",
-        str(port),
-    ]
+        argv = [sys.executable, "-m", "envace.serving.server", str(folder), "--name", *names]
+        argv += ["--port", str(port), "--concurrency", str(concurrency), "--context", str(context)]
+        return [*argv, "--thinking"] if thinking else argv
+    argv = [_vllm_program(vllm.python), "serve", str(folder), "--served-model-name", *names]
+    argv += ["--host", HOST, "--port", str(port)]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", vllm.tool_parser]
-    argv += [
-        "--tensor-parallel-size",
-        str(vllm.tensor_parallel),
-        "--gpu-memory-utilization",
-        f"{vllm.gpu_memory:g}",
-    ]
+    argv += ["--tensor-parallel-size", str(vllm.tensor_parallel)]
+    argv += ["--gpu-memory-utilization", f"{vllm.gpu_memory:g}"]
     argv += ["--default-chat-template-kwargs", json.dumps({"enable_thinking": thinking})]
     argv += ["--reasoning-parser", vllm.reasoning_parser] if thinking and vllm.reasoning_parser else []
     return [*argv, "--max-model-len", str(context)] if context else argv
 
 
-def _program(python: str) -> str:
+def _vllm_program(python: str) -> str:
     """The vLLM beside the trainer's interpreter, beside ours, or on PATH. Raises EnvironmentUnready."""
     beside = [Path(p).expanduser().with_name("vllm") for p in (python, sys.executable) if p]
     found = next((str(p) for p in beside if p.is_file()), None) or shutil.which("vllm")
     if not found:
         raise EnvironmentUnready(
-            f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: install the "
-            "GPU lock and name its interpreter in engine.python, serve on cpu, or name an endpoint that is served elsewhere"
+            f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: "
+            "install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an endpoint "
+            "that is served elsewhere"
         )
     return found
 
@@ -155,19 +144,14 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def _answers(endpoint: Endpoint) -> bool:
-    """Looks for a listener first: a machine that is busy loading weights should not be kept busy by us."""
-    host, _, port = endpoint.base_url.split("/")[2].partition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=2).close()
-        probe(endpoint, 5.0)
-        return True
-    except (OSError, EnvironmentUnready):
-        return False  # not yet
-
-
 def _wait(
-    child: Child, endpoint: Endpoint, deadline_s: float, log: Path, since: int, say: Say, last: bool
+    child: Child,
+    endpoint: Endpoint,
+    deadline_s: float,
+    log: Path,
+    since: int,
+    say: Callable[[str], None],
+    last: bool,
 ) -> bool:
     """True when the endpoint answers, False when its port was taken and another may be tried."""
     began = told = time.monotonic()
@@ -185,3 +169,14 @@ def _wait(
     if "address already in use" in cause.lower() and not last:
         return False
     raise StageFailed(f"the server of {endpoint.model} ended with status {code}: {cause}", log)
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    """Looks for a listener first: a machine that is busy loading weights should not be kept busy by us."""
+    host, _, port = endpoint.base_url.split("/")[2].partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+        probe(endpoint, 5.0)
+        return True
+    except (OSError, EnvironmentUnready):
+        return False  # not yet

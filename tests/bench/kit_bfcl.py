@@ -17,7 +17,7 @@ from kit_server import Server, completion
 
 from envace.bench.bfcl import categories, questions
 from envace.chat.calls import render_calls
-from envace.serving.reply import chat_message
+from envace.serving.replies import chat_message
 from envace.types import ToolCall
 
 MODEL = "replay/ground-truth_1"

@@ -20,7 +20,7 @@ from typing import Any
 
 from kit_server import Server, completion
 
-from envace.serving.reply import chat_message
+from envace.serving.replies import chat_message
 from envace.types import Endpoint, Sampling
 
 BROKEN = '<tool_call>\n{"name": "get_user_details", "arguments": {"user_id": \n</tool_call>'

@@ -15,7 +15,7 @@ from typing import Any
 
 from kit_server import said
 
-from envace.serving.reply import chat_message
+from envace.serving.replies import chat_message
 
 TASK = re.compile(r"TASK:(\w+)!")
 ORDER = re.compile(r"order_id:(\w+)")

@@ -20,7 +20,7 @@ from envace.bench.finmcp.play import Chat
 from envace.bench.harness.answers import fewer, left_call
 from envace.chat.calls import render_calls
 from envace.io.chat_client import ChatClient, ChatOptions
-from envace.serving.reply import chat_message
+from envace.serving.replies import chat_message
 from envace.types import ToolCall
 
 bfcl, tau2, vita = map(driver_of, ("bfcl", "tau2", "vita"))

@@ -21,7 +21,7 @@ from test_vita_parse import parsed
 from envace.bench.tau2.parse import parse_folder
 from envace.bench.tau2.scores import Tau2Domain, domain_scores
 from envace.bench.vita import scores as vita_scores
-from envace.serving.reply import chat_message
+from envace.serving.replies import chat_message
 from envace.types import SampleStatus
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -14,8 +14,8 @@ from envace.data.prompt_length import prompt_counter
 from envace.data.schema import stored, task_from_row
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
+from envace.policy.card import BUNDLED
 from envace.policy.scripted import ScriptedPolicy
-from envace.policy.warmstart import BUNDLED
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import ROOT, load_prompt_set
 

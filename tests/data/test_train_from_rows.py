@@ -15,7 +15,7 @@ from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.engine import checkpoints, launch, process
 from envace.engine.progress import read_steps
-from envace.policy.warmstart import BUNDLED
+from envace.policy.card import BUNDLED
 from envace.types import Answer, Episode, Role, from_json
 
 ROOT = Path(__file__).resolve().parents[2]

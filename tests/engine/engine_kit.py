@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from envace.config import load
-from envace.policy.tiny import build_start
+from envace.warmstart.training import build_start
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")  # before verl is imported, which the functions below do
 

@@ -15,7 +15,7 @@ from envace.engine import checkpoints, launch, process
 from envace.engine.export import export
 from envace.engine.progress import read_steps
 from envace.errors import StageFailed
-from envace.policy.warmstart import BUNDLED
+from envace.policy.card import BUNDLED
 from envace.types import Episode, Role, from_json
 from envace.worlds.desk.tasks import generate
 

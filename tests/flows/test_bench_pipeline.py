@@ -16,7 +16,7 @@ import yaml
 from envace.bench.harness.build import build
 from envace.bench.harness.registry import harness
 from envace.engine import checkpoints, kept
-from envace.policy.warmstart import BUNDLED
+from envace.policy.card import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (

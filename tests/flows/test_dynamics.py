@@ -11,8 +11,7 @@ from envace.config import parse
 from envace.data.store import write_tasks
 from envace.engine import checkpoints, export, kept
 from envace.errors import DataError, ParamsError, UserError
-from envace.policy.card import read_card, weights_hash, write_card
-from envace.policy.warmstart import BUNDLED
+from envace.policy.card import BUNDLED, read_card, weights_hash, write_card
 from envace.types import PolicyRef
 from envace.worlds.desk.tasks import generate
 from tasks import dynamics as task

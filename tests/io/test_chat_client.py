@@ -9,9 +9,9 @@ import pytest
 from chat_kit import BODY, URL, Script, ask, client, reply
 
 from envace.errors import EnvironmentUnready, ParamsError
+from envace.io.addresses import base_address
 from envace.io.chat_client import ChatFault
 from envace.io.chat_reply import error_code, retry_after
-from envace.io.chat_servers import base_address
 
 CANARY = "canary-7b1f-never-to-be-seen"
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from envace.policy.generator import GATHER, AsyncBatcher, BatchGenerator, Job, sample
+from envace.policy.batcher import GATHER, AsyncBatcher
+from envace.policy.generator import BatchGenerator, Job, sample
 from envace.types import FinishReason, Sampling
 
 END = 3

@@ -13,8 +13,8 @@ from envace.chat.renderer import HFRenderer
 from envace.config import parse
 from envace.errors import EnvironmentUnready, ParamsError
 from envace.policy.local import LocalPolicy
-from envace.serving.same_prompts import body_of, check_served_prompts
-from envace.serving.server import Server
+from envace.serving.checks import chat_body, check_served_prompts
+from envace.serving.server import PolicyServer
 from envace.types import Endpoint
 from tasks.agents import agent_of
 from tasks.run import Run
@@ -31,7 +31,7 @@ def check(policy, training, thinking, path="/v1", servers=False):
     """Run the start-up check against a server on a port of its own."""
 
     async def go():
-        async with TestServer(Server(policy, ["tiny"], thinking=servers).app()) as server:
+        async with TestServer(PolicyServer(policy, ["tiny"], thinking=servers).app()) as server:
             endpoint = Endpoint(base_url=f"http://127.0.0.1:{server.port}{path}", model="tiny")
             await asyncio.to_thread(check_served_prompts, endpoint, training, thinking)
 
@@ -86,9 +86,9 @@ def test_a_chat_request_puts_these_very_ids_into_the_policy(policy, monkeypatch,
     prompts = [chat[:n] for chat in probe_dialogues() for n in prompts_in(chat)]
 
     async def ask():
-        async with TestClient(TestServer(Server(policy, ["tiny"]).app())) as client:
+        async with TestClient(TestServer(PolicyServer(policy, ["tiny"]).app())) as client:
             for messages in prompts:
-                body = body_of("tiny", messages, [TOOL], thinking) | {"max_tokens": 1, "temperature": 0}
+                body = chat_body("tiny", messages, [TOOL], thinking) | {"max_tokens": 1, "temperature": 0}
                 assert (await client.post("/v1/chat/completions", json=body)).status == 200
 
     asyncio.run(ask())

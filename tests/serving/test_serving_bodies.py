@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from envace.serving import reply
-from envace.serving.asked import Refused, read_chat, read_text
+from envace.serving import replies
+from envace.serving.requests import Refused, read_chat, read_text
 from envace.types import Sampling, ToolCall
 
 TOOL = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
@@ -18,7 +18,12 @@ def body(**more):
 
 def test_a_plain_chat_takes_the_folders_sampling():
     asked = read_chat(body(), Sampling(temperature=0.7, top_k=20))
-    assert (asked.sampling.temperature, asked.sampling.top_k, asked.max_tokens, asked.stream) == (
+    assert (
+        asked.settings.sampling.temperature,
+        asked.settings.sampling.top_k,
+        asked.settings.max_tokens,
+        asked.settings.stream,
+    ) == (
         0.7,
         20,
         None,
@@ -34,10 +39,13 @@ def test_what_clients_send_is_read():
              response_format={"type": "text"}, chat_template_kwargs={"enable_thinking": True}),
         Sampling(),
     )  # fmt: skip
-    assert asked.sampling == Sampling(temperature=0, top_p=0.5, seed=3) and asked.max_tokens == 9
     assert (
-        asked.stop == ("x",)
-        and asked.usage
+        asked.settings.sampling == Sampling(temperature=0, top_p=0.5, seed=3)
+        and asked.settings.max_tokens == 9
+    )
+    assert (
+        asked.settings.stop == ("x",)
+        and asked.settings.usage
         and asked.one_call
         and asked.thinking is True
         and asked.tools == (TOOL,)
@@ -110,12 +118,12 @@ def test_prompts_are_text_or_ids():
 CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "#kite"}}\n</tool_call>'
 
 
-def written(text: str, finish: str = "stop") -> reply.Written:
-    return reply.Written(text=text, finish=finish, prompt_tokens=5, tokens=7)
+def written(text: str, finish: str = "stop") -> replies.WrittenText:
+    return replies.WrittenText(text=text, finish=finish, prompt_tokens=5, tokens=7)
 
 
 def test_well_formed_calls_become_tool_calls():
-    whole = reply.chat_completion(
+    whole = replies.chat_completion(
         written(f"<think>\nhm\n</think>\n\nLet me see.\n{CALL}\n{CALL}"), "m", tools=True
     )
     choice = whole["choices"][0]
@@ -132,7 +140,7 @@ def test_well_formed_calls_become_tool_calls():
     "text", ['<tool_call>\n{"name": "f", "arguments": {bad\n</tool_call>', "<tool_call>{}", "just text"]
 )
 def test_what_is_no_call_stays_text_and_is_no_error(text):
-    choice = reply.chat_completion(written(text), "m", tools=True)["choices"][0]
+    choice = replies.chat_completion(written(text), "m", tools=True)["choices"][0]
     assert (
         choice["message"]["content"] == text
         and "tool_calls" not in choice["message"]
@@ -141,18 +149,18 @@ def test_what_is_no_call_stays_text_and_is_no_error(text):
 
 
 def test_without_tools_on_offer_a_call_is_text():
-    choice = reply.chat_completion(written(CALL, "length"), "m", tools=False)["choices"][0]
+    choice = replies.chat_completion(written(CALL, "length"), "m", tools=False)["choices"][0]
     assert choice["message"]["content"] == CALL and choice["finish_reason"] == "length"
 
 
 def test_an_empty_answer_and_a_single_call_are_as_asked():
-    assert reply.chat_message("", tools=True)["content"] == ""
-    assert len(reply.chat_message(f"{CALL}{CALL}", tools=True, one_call=True)["tool_calls"]) == 1
+    assert replies.chat_message("", tools=True)["content"] == ""
+    assert len(replies.chat_message(f"{CALL}{CALL}", tools=True, one_call=True)["tool_calls"]) == 1
 
 
 def test_a_stream_puts_together_to_the_whole_reply():
-    whole = reply.chat_completion(written(f"See.\n{CALL}"), "m", tools=True)
-    events = [e.decode().removeprefix("data: ").strip() for e in reply.stream(whole, True)]
+    whole = replies.chat_completion(written(f"See.\n{CALL}"), "m", tools=True)
+    events = [e.decode().removeprefix("data: ").strip() for e in replies.stream(whole, True)]
     assert events[-1] == "[DONE]"
     chunks = [json.loads(e) for e in events[:-1]]
     deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]

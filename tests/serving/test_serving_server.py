@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 import envace.policy
 from envace.policy.local import LocalPolicy
-from envace.serving.server import Server
+from envace.serving.server import PolicyServer
 
 START = Path(envace.policy.__file__).parent / "start"
 TOOL = {
@@ -36,7 +36,9 @@ def talk(policy, conversation, **options):
     """Run `conversation(post, get)` against a server of its own."""
 
     async def go():
-        async with TestClient(TestServer(Server(policy, ["tiny", "gpt-judge"], **options).app())) as client:
+        async with TestClient(
+            TestServer(PolicyServer(policy, ["tiny", "gpt-judge"], **options).app())
+        ) as client:
 
             async def post(path="chat/completions", **body):
                 base = {"model": "tiny", "max_tokens": 40, "temperature": 0}

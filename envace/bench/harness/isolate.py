@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from envace.bench.harness.relay import is_loopback, origin
 from envace.bench.harness.spec import Job
+from envace.io.addresses import is_loopback, origin
 
 FIRST_PORT = 20080  # of remote addresses, inside, where every port is free
 WAYS = (

@@ -18,12 +18,12 @@ from typing import Unpack
 
 from envace.bench.harness import resume
 from envace.bench.harness.build import build
-from envace.bench.harness.probe import probe
 from envace.bench.harness.run import run_job
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun, Say
 from envace.bench.summary import Identity, complete_enough, complete_plan
 from envace.errors import StageFailed, UserError
 from envace.io.redact import Redactor
+from envace.serving.checks import probe
 from envace.types import JSON, SampleRecord, SampleStatus, ScoreRecord, from_json, replace, to_json
 
 

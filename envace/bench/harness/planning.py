@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job
 from envace.errors import UserError
+from envace.io.addresses import below
 from envace.types import JSON, Endpoint
 
 T = TypeVar("T")
@@ -93,12 +94,6 @@ def refuse_query(benchmark: str, endpoint: Endpoint) -> None:
         )
 
 
-def address(base_url: str, path: str) -> str:
-    """`path` below a base address, before its query where it has one."""
-    parts = urlsplit(base_url)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{path}").geturl()
-
-
 def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
     """What a driver is told of an endpoint: address, model, variable of its key (empty without one), request
     body."""
@@ -107,7 +102,7 @@ def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
     if s.top_k > 0:
         body["top_k"] = s.top_k
     return {
-        "url": address(endpoint.base_url, "chat/completions"),
+        "url": below(endpoint.base_url, "chat/completions"),
         "model": endpoint.model,
         "key": variable if endpoint.key_env else "",
         "body": body | more | endpoint.extra_body,

@@ -13,13 +13,14 @@ import ssl
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 from aiohttp import web
 from multidict import CIMultiDictProxy
 from yarl import URL
+
+from envace.io.addresses import is_loopback, origin
 
 CONNECT_S = 30.0
 IDLE_S = 4.0  # we close an idle connection before common servers do (5 s), under the next request
@@ -37,18 +38,6 @@ HOP = {
     "host",
     "content-length",
 }  # of one connection, not of the request
-
-
-def origin(address: str) -> str:
-    """scheme://host:port of an address, without path and password."""
-    parts = urlsplit(address)
-    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class Relay:

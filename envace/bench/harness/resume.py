@@ -18,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from envace.bench.harness.build import versions
-from envace.bench.harness.relay import is_loopback, origin
 from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun
 from envace.errors import UserError
+from envace.io.addresses import is_loopback, origin
 from envace.io.files import write_text
 from envace.types import JSON, Endpoint, SampleRecord, SampleStatus, replace, to_json
 

@@ -23,7 +23,7 @@ from envace.data.prompt_length import Estimate
 from envace.data.rules import RuleOptions
 from envace.data.verdicts import RowLimits, cores
 from envace.errors import ParamsError
-from envace.io.chat_servers import base_address
+from envace.io.addresses import base_address
 
 PASSES = ("low", "low", "medium", "medium", "high", "high")
 

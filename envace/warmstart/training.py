@@ -15,76 +15,83 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
+from envace.chat.renderer import HFRenderer
 from envace.config import Params, TinyParams
-from envace.policy import card
-from envace.policy.corpus import PLAYED, Sample, collect, texts_of
-from envace.types import PolicyRef, Role
+from envace.policy.card import write_card
+from envace.types import PolicyRef, Role, replace
+from envace.warmstart.corpus import PLAYED, Sample, collect, texts_of
+from envace.warmstart.tokenizer import END, build_tokenizer
+from envace.worlds.desk.tasks import generate
 
-PROMPT_WEIGHT = 0.3  # of a token the policy only reads: learning to read is most of learning to copy
-TOKENIZER_TASKS = 160  # plays that the tokenizer is made from
-WARMUP = 0.1  # share of the updates over which the learning rate rises
-COPYING = 0.33  # share of the updates that see only responses to be copied from records: copying first, then the rest
-ACT_SHARE = 0.65  # of the later draws: acting is the harder role, and one sequence in three by count
-FLOOR = 0.1  # of the learning rate at the last update
-WINDOW = 8  # batches drawn together and cut by length
+PROMPT_WEIGHT = 0.3
+"""Of a token the policy only reads: learning to read is most of learning to copy."""
+TOKENIZER_TASKS = 160
+"""Plays that the tokenizer is made from."""
+WARMUP = 0.1
+"""Share of the updates over which the learning rate rises."""
+COPYING = 0.33
+"""Share of the updates that see only responses to be copied from records: copying first, then the rest."""
+ACT_SHARE = 0.65
+"""Of the later draws: acting is the harder role, and one sequence in three by count."""
+FLOOR = 0.1
+"""Of the learning rate at the last update."""
+WINDOW = 8
+"""Batches drawn together and cut by length."""
 
-Progress = Callable[[dict[str, float]], None]
+OnUpdate = Callable[[dict[str, float]], None]
 
 
-def build_start(params: Params, out: Path, progress: Progress | None = None) -> PolicyRef:
+def build_start(params: Params, out: Path, progress: OnUpdate | None = None) -> PolicyRef:
     """Make tokenizer and model, warm-start, save to `out`. Returns the ref on the card.
 
     progress receives {"step", "steps", "loss", "answer_loss", "tokens", "seconds"} every few updates.
     """
-    from envace.chat.renderer import HFRenderer
-    from envace.policy.tokenizer import END, build_tokenizer
-    from envace.worlds.desk.tasks import generate
-
     tiny, began = params.policy.tiny, time.monotonic()
-    tasks = generate(params.desk.seed, "warm", tiny.tasks)
-    texts = texts_of(tasks[:TOKENIZER_TASKS], params, params.seed)
+    texts = texts_of(generate(params.desk.seed, "warm", tiny.tasks)[:TOKENIZER_TASKS], params, params.seed)
     tokenizer = build_tokenizer(texts, vocab=tiny.vocab, context=params.rollout.context)
     model = make_model(tiny, tokenizer, params.rollout.context, params.seed)
     if tiny.updates:
-        renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
-        samples = collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
-        batches = curriculum(samples, tiny.batch, tiny.updates, params.seed)
+        batches = curriculum(_samples(params, tokenizer), tiny.batch, tiny.updates, params.seed)
         warm_start(model, batches, tiny, tokenizer.pad_token_id, progress, began)
     return save(model, tokenizer, Path(out), PolicyRef(kind="tiny", uri=str(out), name="start"))
 
 
 def continue_start(
-    params: Params, start: Path, out: Path, seed: int, progress: Progress | None = None
+    params: Params, start: Path, out: Path, seed: int, progress: OnUpdate | None = None
 ) -> PolicyRef:
     """More supervised updates from the weights in `start`, on the same texts in another order; saves to `out`."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from envace.chat.renderer import HFRenderer
-    from envace.policy.tokenizer import END
-    from envace.types import replace
-    from envace.worlds.desk.tasks import generate
-
     began = time.monotonic()
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     tiny = replace(params.policy.tiny, updates=params.sft.updates, lr=params.sft.lr)
-    tasks = generate(params.desk.seed, "warm", tiny.tasks)
-    renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
-    samples = collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
-    batches = mixed(samples, tiny.batch, tiny.updates, seed)
+    batches = mixed(_samples(params, tokenizer), tiny.batch, tiny.updates, seed)
     warm_start(model, batches, tiny, tokenizer.pad_token_id, progress, began)
     return save(model, tokenizer, Path(out), PolicyRef(kind="trained", uri=str(out), step=tiny.updates))
 
 
-def make_model(tiny: TinyParams, tokenizer: Any, context: int, seed: int) -> Any:
-    """A Qwen3 model with random weights for the tokenizer's vocabulary."""
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+def _samples(params: Params, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+    tasks = generate(params.desk.seed, "warm", params.policy.tiny.tasks)
+    renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
+    return collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
 
-    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+
+def make_model(
+    tiny: TinyParams, tokenizer: PreTrainedTokenizerBase, context: int, seed: int
+) -> PreTrainedModel:
+    """A Qwen3 model with random weights for the tokenizer's vocabulary."""
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=tiny.hidden,
@@ -95,65 +102,66 @@ def make_model(tiny: TinyParams, tokenizer: Any, context: int, seed: int) -> Any
         head_dim=tiny.hidden // tiny.heads,
         max_position_embeddings=context,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=pad,
+        eos_token_id=end,
         bos_token_id=None,
-        initializer_range=0.8
-        * tiny.hidden**-0.5,  # the usual 0.02 suits wide models; a narrow one would start asleep
+        # the usual 0.02 suits wide models; a narrow one would start asleep
+        initializer_range=0.8 * tiny.hidden**-0.5,
     )
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=ends,
-        pad_token_id=tokenizer.pad_token_id,
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-    )
+    neutral = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    model.generation_config = GenerationConfig(eos_token_id=[end, pad], pad_token_id=pad, **neutral)
     return model
 
 
 def warm_start(
-    model: Any,
+    model: PreTrainedModel,
     batches: Iterable[Sequence[Sample]],
     tiny: TinyParams,
     pad_id: int,
-    progress: Progress | None = None,
-    began: float | None = None,
-) -> float:
-    """One step of AdamW on each of `tiny.updates` batches; returns the last loss on answer tokens."""
+    progress: OnUpdate | None,
+    began: float,
+) -> None:
+    """One step of AdamW on each of `tiny.updates` batches; `began` is what the seconds told count from."""
     torch.set_num_threads(tiny.threads)
-    began = time.monotonic() if began is None else began
     optimizer = torch.optim.AdamW(model.parameters(), lr=tiny.lr, betas=(0.9, 0.95), weight_decay=0.01)
-    tokens, answer_loss = 0, float("nan")
+    tokens = 0
     model.train()
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = tiny.lr * schedule(step, tiny.updates)
-        loss, answer = _loss(model, batch, pad_id)
+        loss, answer_loss = _loss(model, batch, pad_id)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         tokens += sum(len(s.ids) for s in batch)
-        answer_loss = answer.item()
         if progress and (step % 10 == 9 or step + 1 == tiny.updates):
-            progress(_report(step + 1, tiny.updates, loss.item(), answer_loss, tokens, began))
+            told = {"step": step + 1, "steps": tiny.updates, "loss": loss.item()}
+            told |= {"answer_loss": answer_loss.item(), "tokens": tokens}
+            progress({**told, "seconds": time.monotonic() - began})
     model.eval()
-    return answer_loss
 
 
-def _report(step: int, steps: int, loss: float, answer: float, tokens: int, began: float) -> dict[str, float]:
-    seconds = time.monotonic() - began
-    return {
-        "step": step,
-        "steps": steps,
-        "loss": loss,
-        "answer_loss": answer,
-        "tokens": tokens,
-        "seconds": seconds,
-    }
+def _loss(model: PreTrainedModel, batch: Sequence[Sample], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted mean cross-entropy, and the plain mean on answer tokens.
+
+    Padding is on the right, where a causal model cannot see it, so no attention mask is needed.
+    """
+    width = max(len(s.ids) for s in batch)
+    ids = torch.full((len(batch), width), pad_id)
+    weight = torch.zeros((len(batch), width))
+    for row, s in enumerate(batch):
+        ids[row, : len(s.ids)] = torch.tensor(s.ids)
+        weight[row, : len(s.ids)] = torch.where(torch.tensor(s.answer), 1.0, PROMPT_WEIGHT)
+    kept = weight[:, 1:] > 0
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        logits = model.lm_head(hidden[kept])
+    each = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
+    w = weight[:, 1:][kept]
+    return (each * w).sum() / w.sum(), each[w == 1.0].mean().detach()
 
 
 def schedule(step: int, steps: int) -> float:
@@ -197,27 +205,7 @@ def draws(
         left -= min(WINDOW, left)
 
 
-def _loss(model: Any, batch: Sequence[Sample], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weighted mean cross-entropy, and the plain mean on answer tokens.
-
-    Padding is on the right, where a causal model cannot see it, so no attention mask is needed.
-    """
-    width = max(len(s.ids) for s in batch)
-    ids = torch.full((len(batch), width), pad_id)
-    weight = torch.zeros((len(batch), width))
-    for row, s in enumerate(batch):
-        ids[row, : len(s.ids)] = torch.tensor(s.ids)
-        weight[row, : len(s.ids)] = torch.where(torch.tensor(s.answer), 1.0, PROMPT_WEIGHT)
-    kept = weight[:, 1:] > 0
-    with torch.autocast("cpu", torch.bfloat16):
-        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-        logits = model.lm_head(hidden[kept])
-    each = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][kept], reduction="none")
-    w = weight[:, 1:][kept]
-    return (each * w).sum() / w.sum(), each[w == 1.0].mean().detach()
-
-
-def save(model: Any, tokenizer: Any, out: Path, ref: PolicyRef) -> PolicyRef:
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path, ref: PolicyRef) -> PolicyRef:
     """Write the folder beside its place, then move it there; the card is written last."""
     half = out.with_name(f".{out.name}.part")
     shutil.rmtree(half, ignore_errors=True)
@@ -226,7 +214,7 @@ def save(model: Any, tokenizer: Any, out: Path, ref: PolicyRef) -> PolicyRef:
     tokenizer.save_pretrained(half)
     for weights in half.glob("*.safetensors"):
         weights.chmod(0o644)  # written private; the rest of the folder is readable
-    ref = card.write_card(half, ref)
+    ref = write_card(half, ref)
     shutil.rmtree(out, ignore_errors=True)
     os.replace(half, out)
     return ref

@@ -4,15 +4,16 @@ import json
 
 import pytest
 
-from envace.policy import warmstart
-from envace.policy.card import read_card, weights_hash, write_card
-from envace.policy.warmstart import BUNDLED, install
+from envace.policy import card
+from envace.policy.card import BUNDLED, read_card, weights_hash, write_card
 from envace.types import FailureReason, FinishReason, Generation, PolicyRef, Role, Sampling, replace
+from envace.warmstart.__main__ import install
+from envace.warmstart.measure import well_formed
 
 
 def test_it_is_whole_and_small_enough_for_a_repository():
-    card = read_card(BUNDLED)
-    assert card.hash == weights_hash(BUNDLED) and card.uri == "envace/policy/start"
+    ref = read_card(BUNDLED)
+    assert ref.hash == weights_hash(BUNDLED) and ref.uri == "envace/policy/start"
     assert sum(f.stat().st_size for f in BUNDLED.iterdir()) <= 5_000_000
 
 
@@ -32,7 +33,7 @@ def test_an_installed_folder_replaces_the_old_one_and_names_no_place(tmp_path, m
     (bundled / "old.txt").write_text("from an earlier one")
     (built / "model.safetensors").write_bytes(b"weights")
     write_card(built, PolicyRef(kind="tiny", uri=str(built), name="start"))
-    monkeypatch.setattr(warmstart, "BUNDLED", bundled)
+    monkeypatch.setattr(card, "BUNDLED", bundled)
     install(built)
     assert sorted(f.name for f in bundled.iterdir()) == ["card.json", "model.safetensors"]
     assert str(tmp_path) not in (bundled / "card.json").read_text()
@@ -46,5 +47,5 @@ def test_well_formed_counts_texts_with_a_call_only():
     broken = replace(said, failure=FailureReason.TRUNCATED)
     others = [replace(broken, text="hello"), replace(broken, role=Role.REHEARSE)]
     refused = replace(said, failure=FailureReason.SCHEMA_VIOLATION)  # read, and then found wanting
-    assert warmstart._well_formed([said, said, refused, broken, *others]) == pytest.approx(0.75)
-    assert warmstart._well_formed([]) == 0
+    assert well_formed([said, said, refused, broken, *others]) == pytest.approx(0.75)
+    assert well_formed([]) == 0

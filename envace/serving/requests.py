@@ -1,6 +1,6 @@
 """The body of an OpenAI request -> what is to be generated.
 
-Flows in: decoded JSON from whoever asks. Flows out: `Chat` or `Text`.
+Flows in: decoded JSON from whoever asks. Flows out: `ChatRequest` or `TextRequest`.
 Invariant: nothing that was asked for is left out in silence: a field that would change the answer and is not served
 is refused by name (`Refused`, status 400). Fields without effect on the answer are passed over, as vLLM does.
 """
@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from envace.types import JSON, Message, Sampling, ToolCall, replace
 
-NEUTRAL: dict[str, tuple[JSON, ...]] = {  # values under which a field that is not served changes nothing
+NEUTRAL: dict[str, tuple[JSON, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "echo": (False,),
@@ -31,6 +30,7 @@ NEUTRAL: dict[str, tuple[JSON, ...]] = {  # values under which a field that is n
     "response_format": ({"type": "text"},),
     "tool_choice": ("auto", "none"),
 }
+"""Values under which a field that is not served changes nothing."""
 
 
 class Refused(Exception):
@@ -42,31 +42,39 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class Settings:
+    """What both kinds of request say."""
+
     model: str
-    sampling: Sampling  # its max_tokens counts only where `max_tokens` is set
-    max_tokens: int | None  # None: as many as the context holds
+    sampling: Sampling
+    """Its max_tokens counts only where `max_tokens` is set."""
+    max_tokens: int | None
+    """None: as many as the context holds."""
     stop: tuple[str, ...] = ()
     stream: bool = False
-    usage: bool = False  # at the end of a stream
+    usage: bool = False
+    """At the end of a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chat(Common):
+class ChatRequest:
+    settings: Settings
     messages: tuple[Message, ...]
     tools: tuple[dict[str, JSON], ...] = ()
-    thinking: bool | None = None  # None: as the server was started
+    thinking: bool | None = None
+    """None: as the server was started."""
     one_call: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text(Common):
+class TextRequest:
+    settings: Settings
     prompt: str | tuple[int, ...]
 
 
-def read_chat(body: Any, defaults: Sampling) -> Chat:
+def read_chat(body: JSON, defaults: Sampling) -> ChatRequest:
     """Raises Refused."""
-    common = _common(body, defaults)
+    settings = _settings(body, defaults)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("messages must be a list with at least one message")
@@ -74,8 +82,8 @@ def read_chat(body: Any, defaults: Sampling) -> Chat:
     if unknown := set(options) - {"enable_thinking"}:
         raise Refused(f"chat_template_kwargs {sorted(unknown)} are not served; enable_thinking is")
     tools = body.get("tools") if body.get("tool_choice") != "none" else None
-    return Chat(
-        **common,
+    return ChatRequest(
+        settings=settings,
         messages=_messages(messages),
         tools=tuple(_tool(t) for t in tools or ()),
         thinking=options.get("enable_thinking"),
@@ -83,19 +91,19 @@ def read_chat(body: Any, defaults: Sampling) -> Chat:
     )
 
 
-def read_text(body: Any, defaults: Sampling) -> Text:
+def read_text(body: JSON, defaults: Sampling) -> TextRequest:
     """Raises Refused."""
-    common, prompt = _common(body, defaults), body.get("prompt")
+    settings, prompt = _settings(body, defaults), body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, list) and prompt and all(isinstance(i, int) and i >= 0 for i in prompt):
-        return Text(**common, prompt=tuple(prompt))
+        return TextRequest(settings=settings, prompt=tuple(prompt))
     if not isinstance(prompt, str) or not prompt:
         raise Refused("prompt must be one text or one list of token ids")
-    return Text(**common, prompt=prompt)
+    return TextRequest(settings=settings, prompt=prompt)
 
 
-def _common(body: Any, defaults: Sampling) -> dict[str, Any]:
+def _settings(body: JSON, defaults: Sampling) -> Settings:
     if not isinstance(body, Mapping):
         raise Refused("the body must be a JSON object")
     for name, harmless in NEUTRAL.items():
@@ -104,29 +112,28 @@ def _common(body: Any, defaults: Sampling) -> dict[str, Any]:
             raise Refused(f"{name}={json.dumps(value)[:80]} is not served here")
     limit = body.get("max_completion_tokens")
     limit = body.get("max_tokens") if limit is None else limit
-    stop = body.get("stop") or ()
-    stop = (stop,) if isinstance(stop, str) else tuple(stop)
     sampling = replace(
         defaults,
-        temperature=_number(body, "temperature", defaults.temperature, 0.0, 100.0),
-        top_p=_number(body, "top_p", defaults.top_p, 1e-6, 1.0),
-        top_k=int(_number(body, "top_k", defaults.top_k, -1, 1e9)) or -1,
-        seed=None if body.get("seed") is None else int(_number(body, "seed", 0, -(2**63), 2**64)),
+        temperature=_number("temperature", body.get("temperature"), defaults.temperature, 0.0, 100.0),
+        top_p=_number("top_p", body.get("top_p"), defaults.top_p, 1e-6, 1.0),
+        top_k=int(_number("top_k", body.get("top_k"), defaults.top_k, -1, 1e9)) or -1,
+        seed=None if body.get("seed") is None else int(_number("seed", body["seed"], 0, -(2**63), 2**64)),
     )
-    if not all(isinstance(s, str) for s in stop):
+    stop = body.get("stop") or ()
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
         raise Refused("stop must be a text or a list of texts")
-    return {
-        "model": str(body.get("model") or ""),
-        "sampling": sampling,
-        "max_tokens": None if limit is None else int(_number({"max_tokens": limit}, "max_tokens", 1, 1, 1e9)),
-        "stop": tuple(s for s in stop if s),
-        "stream": bool(body.get("stream")),
-        "usage": bool((body.get("stream_options") or {}).get("include_usage")),
-    }
+    return Settings(
+        model=str(body.get("model") or ""),
+        sampling=sampling,
+        max_tokens=None if limit is None else int(_number("max_tokens", limit, 1, 1, 1e9)),
+        stop=tuple(s for s in stop if s),
+        stream=bool(body.get("stream")),
+        usage=bool((body.get("stream_options") or {}).get("include_usage")),
+    )
 
 
-def _number(body: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
-    value = body.get(name)
+def _number(name: str, value: JSON, default: float, low: float, high: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
@@ -134,14 +141,14 @@ def _number(body: Mapping[str, Any], name: str, default: float, low: float, high
     return value
 
 
-def _tool(tool: Any) -> dict[str, JSON]:
+def _tool(tool: JSON) -> dict[str, JSON]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused('a tool must be {"type": "function", "function": {"name": ..., "parameters": ...}}')
     return tool
 
 
-def _messages(messages: list[Any]) -> tuple[Message, ...]:
+def _messages(messages: list[JSON]) -> tuple[Message, ...]:
     read: list[Message] = []
     names: dict[str, str] = {}  # call id -> tool
     for i, entry in enumerate(messages):
@@ -162,17 +169,16 @@ def _messages(messages: list[Any]) -> tuple[Message, ...]:
     return tuple(read)
 
 
-def _content(content: Any, i: int) -> str:
+def _content(content: JSON, i: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    if isinstance(content, list) and all(
-        isinstance(p, dict) and isinstance(p.get("text"), str) for p in content
-    ):
-        return "".join(p["text"] for p in content)
-    raise Refused(f"message {i} holds content that is no text")
+    try:
+        return "".join([part["text"] for part in content])
+    except (TypeError, KeyError):
+        raise Refused(f"message {i} holds content that is no text") from None
 
 
-def _call(call: Any, i: int, names: dict[str, str]) -> ToolCall:
+def _call(call: JSON, i: int, names: dict[str, str]) -> ToolCall:
     """A call of an earlier turn. One whose arguments are no JSON object cannot be put into the chat template."""
     try:
         function = call["function"]

@@ -6,9 +6,9 @@ import pytest
 
 from envace.chat.renderer import HFRenderer
 from envace.config import Params, PolicyParams, RolloutParams, TinyParams, TTSParams
-from envace.policy.corpus import collect, faulty_call, texts_of
-from envace.policy.tokenizer import END, build_tokenizer
 from envace.types import Role
+from envace.warmstart.corpus import collect, faulty_call, texts_of
+from envace.warmstart.tokenizer import END, build_tokenizer
 from envace.worlds.desk.tasks import generate
 
 PARAMS = Params(

@@ -12,92 +12,95 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from envace.chat.calls import parse_assistant
 from envace.chat.text import dumps
+from envace.types import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenText:
     """One generation."""
 
     text: str
-    finish: str  # stop | length
+    finish: str
+    """`stop` or `length`."""
     prompt_tokens: int
     tokens: int
 
 
-def chat_message(text: str, *, tools: bool, one_call: bool = False) -> dict[str, Any]:
+def chat_message(text: str, *, tools: bool, one_call: bool = False) -> dict[str, JSON]:
     """The assistant message of a text. Without tools on offer a call is text."""
     reply = parse_assistant(text)
-    message: dict[str, Any] = {"role": "assistant", "content": reply.content or None}
+    message: dict[str, JSON] = {"role": "assistant", "content": reply.content or None}
     if reply.thinking:
         message["reasoning_content"] = reply.thinking
-    if not tools and reply.calls:
+    if reply.calls and not tools:
         message["content"] = text.rpartition("</think>")[2].strip() if reply.thinking else text.strip()
-        return message
-    if reply.calls:
-        calls = reply.calls[:1] if one_call else reply.calls
+    elif reply.calls:
         message["tool_calls"] = [
             {
                 "id": f"call_{uuid.uuid4().hex[:24]}",
                 "type": "function",
                 "function": {"name": call.name, "arguments": dumps(call.arguments)},
             }
-            for call in calls
+            for call in (reply.calls[:1] if one_call else reply.calls)
         ]
     elif message["content"] is None:
         message["content"] = ""
     return message
 
 
-def chat_completion(written: Written, model: str, *, tools: bool, one_call: bool = False) -> dict[str, Any]:
+def chat_completion(
+    written: WrittenText, model: str, *, tools: bool, one_call: bool = False
+) -> dict[str, JSON]:
     message = chat_message(written.text, tools=tools, one_call=one_call)
     finish = "tool_calls" if message.get("tool_calls") else written.finish
-    choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
-    return _head("chatcmpl", "chat.completion", model) | {"choices": [choice], "usage": usage(written)}
+    return _whole("chatcmpl", "chat.completion", model, {"message": message}, finish, written)
 
 
-def completion(written: Written, model: str) -> dict[str, Any]:
-    choice = {"index": 0, "text": written.text, "finish_reason": written.finish, "logprobs": None}
-    return _head("cmpl", "text_completion", model) | {"choices": [choice], "usage": usage(written)}
+def completion(written: WrittenText, model: str) -> dict[str, JSON]:
+    return _whole("cmpl", "text_completion", model, {"text": written.text}, written.finish, written)
 
 
-def usage(written: Written) -> dict[str, int]:
+def _whole(
+    prefix: str, kind: str, model: str, said: dict[str, JSON], finish: str, written: WrittenText
+) -> dict[str, JSON]:
     return {
-        "prompt_tokens": written.prompt_tokens,
-        "completion_tokens": written.tokens,
-        "total_tokens": written.prompt_tokens + written.tokens,
+        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+        "choices": [{"index": 0, **said, "finish_reason": finish, "logprobs": None}],
+        "usage": {
+            "prompt_tokens": written.prompt_tokens,
+            "completion_tokens": written.tokens,
+            "total_tokens": written.prompt_tokens + written.tokens,
+        },
     }
 
 
-def stream(whole: dict[str, Any], with_usage: bool) -> Iterator[bytes]:
+def stream(whole: dict[str, JSON], with_usage: bool) -> Iterator[bytes]:
     """A finished reply as server-sent events: the whole answer in few pieces, which is all the protocol asks for."""
     choice = whole["choices"][0]
-    head = {k: whole[k] for k in ("id", "created", "model")} | {"object": whole["object"]}
+    head = {k: whole[k] for k in ("id", "created", "model", "object")}
     if "message" in choice:
         head["object"] = "chat.completion.chunk"
-        deltas: Sequence[dict[str, Any]] = [{"delta": d} for d in _deltas(choice["message"])]
-        last: dict[str, Any] = {"delta": {}}
+        pieces = [{"delta": delta} for delta in _deltas(choice["message"])]
+        last: dict[str, JSON] = {"delta": {}}
     else:
-        deltas, last = [{"text": choice["text"]}], {"text": ""}
-    for delta in deltas:
-        yield _event(head | {"choices": [{"index": 0, "finish_reason": None, **delta}]})
+        pieces, last = [{"text": choice["text"]}], {"text": ""}
+    for piece in pieces:
+        yield _event(head | {"choices": [{"index": 0, "finish_reason": None, **piece}]})
     yield _event(head | {"choices": [{"index": 0, "finish_reason": choice["finish_reason"], **last}]})
     if with_usage:
         yield _event(head | {"choices": [], "usage": whole["usage"]})
     yield b"data: [DONE]\n\n"
 
 
-def error(message: str, status: int, kind: str) -> dict[str, Any]:
-    """As vLLM words it, which is what clients take apart."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
-
-
-def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _deltas(message: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
     yield {"role": "assistant", "content": ""}
     for name in ("reasoning_content", "content"):
         if message.get(name):
@@ -106,9 +109,10 @@ def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [{"index": i, **call}]}
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def _event(data: dict[str, JSON]) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
-def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
-    return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+def error(message: str, status: int, kind: str) -> dict[str, JSON]:
+    """As vLLM words it, which is what clients take apart."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": status}}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from envace.policy.tokenizer import MARKS, SPECIAL, build_tokenizer, json_documents, scaffolding
+from envace.warmstart.tokenizer import MARKS, SPECIAL, build_tokenizer, json_documents, scaffolding
 
 TOOL = {
     "type": "function",

@@ -17,19 +17,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-MARKS = (
-    "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
-    "<execution_result>", "</execution_result>", "<tools>", "</tools>",
-)  # fmt: skip
+TAGS = ("think", "tool_call", "tool_response", "execution_result", "tools")
+MARKS = tuple(f"<{slash}{tag}>" for tag in TAGS for slash in ("", "/"))
 PAD, END = SPECIAL[0], SPECIAL[2]
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
-LEAF = re.compile(
-    r'"((?:[^"\\]|\\.)*)"(\s*:)?|-?\d[\d.eE+-]*|true|false|null'
-)  # group 2: it is a key, no value
+LEAF = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|-?\d[\d.eE+-]*|true|false|null')
+"""Of a JSON document; group 2 matched: it is a key, no value."""
 # Line breaks stay together whatever follows, so a prompt that ends with some is a prefix of its continuation.
 WORDS = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 PIECE = re.compile(r"[A-Za-z]+|\d|[^\sA-Za-z\d]+")
@@ -37,7 +36,7 @@ ONE_WORD = re.compile(r"\W?([A-Za-z_]{3,})\Z")
 SLOT = "\0"
 
 
-def build_tokenizer(texts: Sequence[str], *, vocab: int, context: int) -> Any:
+def build_tokenizer(texts: Sequence[str], *, vocab: int, context: int) -> PreTrainedTokenizerFast:
     """A tokenizer of at most `vocab` tokens for the texts. `context` is stated as its longest input.
 
     texts: rendered prompts and responses, chat marks included.
@@ -93,28 +92,21 @@ def _without(texts: Iterable[str], fixed: Sequence[str], words: Sequence[str]) -
         yield from filter(None, cut.split(text))
 
 
-def _train(pieces: Iterable[str], size: int) -> Any:
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
+def _train(pieces: Iterable[str], size: int) -> Tokenizer:
     core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(WORDS), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    words = pre_tokenizers.Split(Regex(WORDS), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     core.train_from_iterator(pieces, trainer)
     return core
 
 
-def _dress(core: Any, runs: Sequence[str], words: Sequence[str], context: int) -> Any:
-    from tokenizers import AddedToken
-    from transformers import PreTrainedTokenizerFast
-
+def _dress(
+    core: Tokenizer, runs: Sequence[str], words: Sequence[str], context: int
+) -> PreTrainedTokenizerFast:
     core.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
     core.add_tokens([AddedToken(t, normalized=False) for t in (*MARKS, *runs)])
     core.add_tokens([AddedToken(w, normalized=False, single_word=True) for w in words])

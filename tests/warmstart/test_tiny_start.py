@@ -7,11 +7,11 @@ import pytest
 from envace.config import Params, PolicyParams, SFTParams, TinyParams
 from envace.errors import EnvironmentUnready
 from envace.policy.card import read_card, weights_hash
-from envace.policy.corpus import Sample
 from envace.policy.local import LocalPolicy
 from envace.policy.protocol import GenerationRequest
-from envace.policy.tiny import build_start, continue_start, curriculum, draws, schedule
 from envace.types import FinishReason, Message, Role, Sampling
+from envace.warmstart.corpus import Sample
+from envace.warmstart.training import build_start, continue_start, curriculum, draws, schedule
 
 PARAMS = Params(
     policy=PolicyParams(

@@ -3,7 +3,7 @@
 import pytest
 from test_tokenizer import TOOL, texts
 
-from envace.policy.tokenizer import build_tokenizer
+from envace.warmstart.tokenizer import build_tokenizer
 
 CALL = {"type": "function", "function": {"name": "get_order", "arguments": {"order_id": "#kite"}}}
 CALL_TEXT = '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "#kite"}}\n</tool_call>'
