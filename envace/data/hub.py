@@ -32,6 +32,8 @@ from envace.data.stores import Remote
 from envace.errors import DataError
 
 ANSWER_S = 30.0  # longest wait for the first answer
+DOWNLOADS = 3
+"""Calls for one set of files."""
 
 
 @dataclass
@@ -69,12 +71,21 @@ class Hub:
         return remote
 
     def download(self, remotes: Sequence[Remote], into: Path, bar: type[tqdm]) -> Iterator[Remote]:
-        """All files at once; what an interrupted call left whole in `into` is not fetched again."""
+        """All files at once; what an interrupted call left in `into` is not fetched again.
+
+        The library takes up a connection that times out; one that is reset is taken up here.
+        """
         patterns = [glob.escape(r.name) for r in remotes]
         with self._explained():
-            self._api.snapshot_download(
-                self.uri, local_dir=into, allow_patterns=patterns, tqdm_class=bar, **self._commit
-            )
+            for left in reversed(range(DOWNLOADS)):
+                try:
+                    self._api.snapshot_download(
+                        self.uri, local_dir=into, allow_patterns=patterns, tqdm_class=bar, **self._commit
+                    )
+                    break
+                except httpx.TransportError:
+                    if not left:
+                        raise
         if gone := [r.name for r in remotes if not (into / r.name).is_file()]:
             raise self._error(f"{gone[0]} did not arrive from {self.endpoint}; run again")
         yield from remotes
