@@ -11,7 +11,8 @@ from tasks.run import Run
 @stage("baseline", sections=("bench",))
 def baseline(run: Run, name: str) -> None:
     """Write the card of baseline NAME."""
-    from tasks.models import record_model, write_baseline
+    from tasks.baselines import write_baseline
+    from tasks.tracking import record_model
 
     record_model(run, write_baseline(run, name, run.path("models", name)))
 

@@ -11,8 +11,8 @@ from tasks.run import Run
 @stage("evaluate", sections=("rollout", "judge", "eval"), policy=lambda params, policy, benchmark: policy)
 def evaluate(run: Run, policy: str, benchmark: str) -> None:
     """Score one policy on one benchmark."""
-    from tasks.data import note_rows
     from tasks.evaluation import SPLITS, gate, play_benchmark, write_outcome
+    from tasks.rows import note_rows
 
     note_rows(run, *(split for name, split in SPLITS.items() if name == benchmark))
     outcome = gate(run, play_benchmark(run, policy, benchmark))

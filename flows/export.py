@@ -12,7 +12,8 @@ from tasks.run import Run
 @stage("export", policy=lambda params, training: training)
 def export(run: Run, training: str) -> None:
     """Export trained weights; TRAINING is <arm>-<seed>."""
-    from tasks.models import export_weights, record_model
+    from tasks.tracking import record_model
+    from tasks.training import export_weights
 
     ref = export_weights(run, *split_run(training))
     record_model(run, ref)

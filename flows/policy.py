@@ -11,7 +11,8 @@ from tasks.run import Run
 @stage("policy", sections=("policy", "rollout", "desk"))
 def policy(run: Run) -> None:
     """Make or fetch the start policy."""
-    from tasks.models import make_start, record_model
+    from tasks.models import make_start
+    from tasks.tracking import record_model
 
     ref = make_start(run, run.path("models", "start"))
     record_model(run, ref)

@@ -15,7 +15,7 @@ from tasks.run import Run
 )
 def train(run: Run, training: str) -> None:
     """Train one arm with one seed; TRAINING is <arm>-<seed>."""
-    from tasks.data import note_rows
+    from tasks.rows import note_rows
     from tasks.training import run_training, write_training
 
     note_rows(run, "train")

@@ -11,9 +11,9 @@ from tasks.run import Run
 @stage("tts", sections=("rollout", "judge", "eval", "tts"), policy=lambda params, **_: params.tts.policy)
 def tts(run: Run, point: str) -> None:
     """Test-time scaling by private rehearsal."""
-    from tasks.data import note_rows
     from tasks.evaluation import gate, write_outcome
     from tasks.rehearsal import rehearse_and_commit
+    from tasks.rows import note_rows
 
     note_rows(run, "held")
     outcome = gate(run, rehearse_and_commit(run, point))

@@ -21,15 +21,13 @@ from prefect.cache_policies import NO_CACHE
 from envace.bench.harness.registry import adapter as find_adapter
 from envace.bench.harness.resume import lost
 from envace.bench.harness.spec import EvalRequest, EvalRoles, RawRun
-from envace.bench.summary import complete_enough
+from envace.bench.summary import complete_enough, few, nested
 from envace.config import BaselineParams, to_dict
 from envace.errors import StageFailed
 from envace.io.files import publish, write_json, write_jsonl
-from envace.report.table import few
 from envace.track.lineage import versions
 from envace.types import PolicyRef, SampleRecord, ScoreRecord
 from tasks.agents import agent_of, part, thinks
-from tasks.evaluation import nested
 from tasks.run import Run
 
 

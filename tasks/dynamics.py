@@ -19,6 +19,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.bench.summary import nested
 from envace.config import Params
 from envace.engine import kept
 from envace.errors import DataError
@@ -26,7 +27,7 @@ from envace.io.files import publish, write_json, write_jsonl
 from envace.policy.card import read_card
 from envace.types import JSON, Episode, SampleRecord, ScoreRecord
 from tasks.bench import Bench, copy_raw, keep_counts, run_harness
-from tasks.evaluation import SPLITS, gate, nested, play_benchmark
+from tasks.evaluation import SPLITS, gate, play_benchmark
 from tasks.run import Run
 from tasks.summary import curve_name
 from tasks.tracking import lineage_of_model

@@ -16,12 +16,13 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.bench.summary import nested
 from envace.errors import StageFailed, UserError
 from envace.io.files import publish, write_json, write_jsonl
 from envace.judge.counts import judge_metrics
 from envace.track.lineage import file_hash, versions
 from envace.types import JSON, Episode, Memory, SampleRecord, ScoreRecord, Task
-from tasks.data import read_split, split_file
+from tasks.rows import read_split, split_file
 from tasks.run import Run
 from tasks.serving import Served, open_policy
 from tasks.tracking import traced
@@ -186,13 +187,6 @@ def write_outcome(run: Run, outcome: Outcome, out: Path, names: tuple[str, ...])
         write_json(scratch / "metrics.json", nested(names, values))
     log_scores(run, names, outcome.scores)
     run.metrics(judge_metrics(v for e in outcome.episodes for v in e.verdicts))
-
-
-def nested(names: tuple[str, ...], values: dict[str, JSON]) -> dict[str, JSON]:
-    """{a: {b: values}}, so that the rows of `dvc metrics show` differ between variants."""
-    for name in reversed(names):
-        values = {name: values}
-    return values
 
 
 def log_scores(run: Run, names: tuple[str, ...], scores: Sequence[ScoreRecord]) -> None:

@@ -13,11 +13,12 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.bench.fidelity.scores import Score
+from envace.bench.summary import nested
 from envace.io.files import publish, write_json, write_jsonl
 from envace.track.lineage import versions
 from envace.types import JSON
-from tasks.data import read_split
-from tasks.evaluation import Ticker, choose, nested
+from tasks.evaluation import Ticker, choose
+from tasks.rows import read_split
 from tasks.run import Run
 from tasks.serving import Served, open_policy
 

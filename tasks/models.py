@@ -1,15 +1,13 @@
-"""Weights under `models/`: the start policy, controls, baselines, exported checkpoints.
+"""The start policy and its supervised controls.
 
-Flows in: parameters, weights, checkpoints. Flows out: `models/<name>/` with a card.
+Flows in: parameters, weights. Flows out: `models/<name>/` with a card.
 Invariant: a folder appears whole; its card is written last and says where the weights are from.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -18,12 +16,10 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.config import SFT
 from envace.errors import EnvironmentUnready, UserError
-from envace.io.files import check_writable, publish, writable, write_json
-from envace.policy.card import write_card, write_pointer
+from envace.io.files import publish
+from envace.policy.card import write_card
 from envace.types import PolicyRef, replace
 from tasks.run import Run
-from tasks.tracking import lineage_of_model
-from tasks.training import work_folder
 
 SHOWN_EVERY = 50  # supervised updates
 ASKED = ("context", "tool_parser", "reasoning_parser", "thinking", "extra_body")  # a baseline's own settings
@@ -118,44 +114,6 @@ def make_supervised(run: Run, seed: int, out: Path) -> PolicyRef:
             run.params, start, scratch, seed, progress=lambda event: _show_update(run, event)
         )
         return write_card(scratch, replace(ref, uri=_relative(run, out), name=f"{SFT}-{seed}"))
-
-
-@task(cache_policy=NO_CACHE)
-def write_baseline(run: Run, name: str, out: Path) -> PolicyRef:
-    """The card of `bench.baselines.<name>`: a hub model at its commit, or a server and the model it offers."""
-    base = run.params.bench.baselines[name]
-    ref = PolicyRef(kind="hub", uri=base.uri, revision=base.revision, name=name)
-    if base.base_url:
-        ref = PolicyRef(kind="endpoint", uri=run.redactor.text(base.base_url), revision=base.model, name=name)
-    with publish(out) as scratch:
-        ref = write_pointer(scratch, ref)
-        write_json(scratch / "asked.json", {k: getattr(base, k) for k in ASKED})  # scores follow a change
-    run.say(f"baseline {name}: {ref.uri} {ref.revision}")
-    return ref
-
-
-@task(cache_policy=NO_CACHE)
-def export_weights(run: Run, arm: str, seed: int) -> PolicyRef:
-    """Merge the checkpoint of the last demanded step into `models/<arm>-<seed>/`."""
-    from envace.engine.export import export
-
-    name, began = f"{arm}-{seed}", time.time()
-    step = json.loads(run.path("runs/train", name, "train.json").read_text())["steps"]
-    out, work = run.path("models", name), work_folder(run, arm, seed)
-    with writable(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(out.parent)
-    # relative where it can be, because the folder's name goes onto the card
-    target = Path("models", name) if Path.cwd() == run.root else out
-    ref = export(run.params, work, run.path("models/start"), target, name=name, step=step)
-    run.say(f"exported step {ref.step} as models/{name} in {time.time() - began:.0f} s, hash {ref.hash[:12]}")
-    return ref
-
-
-@task(cache_policy=NO_CACHE)
-def record_model(run: Run, ref: PolicyRef) -> None:
-    """Point MLflow at the weights: their hash and folder as tags, no bytes."""
-    lineage_of_model(run, ref)
 
 
 def _relative(run: Run, path: Path) -> str:

@@ -15,8 +15,8 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.track.traces import of_episodes
 from envace.types import JSON, Attempt, Memory, Task
-from tasks.data import read_split
 from tasks.evaluation import Outcome, Ticker, choose, commit, score_samples
+from tasks.rows import read_split
 from tasks.run import Run
 from tasks.serving import Served, open_policy
 from tasks.tracking import trace_episodes

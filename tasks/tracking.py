@@ -13,6 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
 from envace.config import Params, flatten, split_run, to_dict
 from envace.io.redact import Redactor
 from envace.track import store, traces
@@ -148,6 +151,12 @@ def tag_stage_hashes(found: store.Store, parent_id: str, root: Path) -> None:
 def lineage_of_model(run: Run, ref: PolicyRef) -> None:
     """Tags that find the weights a run made; DVC owns the bytes."""
     run.log.tags({f"model.{k}": getattr(ref, k) for k in ("name", "uri", "hash", "step", "kind")})
+
+
+@task(cache_policy=NO_CACHE)
+def record_model(run: Run, ref: PolicyRef) -> None:
+    """Point MLflow at the weights: their hash and folder as tags, no bytes."""
+    lineage_of_model(run, ref)
 
 
 def trace_episodes(run: Run, candidates: Iterable[traces.Candidate | None], kind: str = "") -> None:

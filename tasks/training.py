@@ -1,6 +1,7 @@
-"""Training of one arm with one seed.
+"""Training of one arm with one seed, and its weights.
 
-Flows in: parameters, staged tasks, start weights. Flows out: `runs/train/<arm>-<seed>/`.
+Flows in: parameters, staged tasks, start weights. Flows out: `runs/train/<arm>-<seed>/` and
+`models/<arm>-<seed>/`.
 Invariant: rolling checkpoints stay in `.state/train/<key>/`; only records of finished steps become outputs.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ from envace.engine.progress import Progress, line, read_steps
 from envace.errors import DataError, UserError
 from envace.io.files import check_writable, publish, writable, write_csv, write_json, write_text
 from envace.track.lineage import checkpoint_hash, versions
-from envace.types import JSON
+from envace.types import JSON, PolicyRef
 from tasks.run import Run
 from tasks.tracking import trace_training
 
@@ -157,3 +159,21 @@ def training_info(
         "work": result.work.name,
         "versions": versions(),
     }
+
+
+@task(cache_policy=NO_CACHE)
+def export_weights(run: Run, arm: str, seed: int) -> PolicyRef:
+    """Merge the checkpoint of the last demanded step into `models/<arm>-<seed>/`."""
+    from envace.engine.export import export
+
+    name, began = f"{arm}-{seed}", time.time()
+    step = json.loads(run.path("runs/train", name, "train.json").read_text())["steps"]
+    out, work = run.path("models", name), work_folder(run, arm, seed)
+    with writable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(out.parent)
+    # relative where it can be, because the folder's name goes onto the card
+    target = Path("models", name) if Path.cwd() == run.root else out
+    ref = export(run.params, work, run.path("models/start"), target, name=name, step=step)
+    run.say(f"exported step {ref.step} as models/{name} in {time.time() - began:.0f} s, hash {ref.hash[:12]}")
+    return ref

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from envace.bench.stats import Interval, Values, cluster_bootstrap, mean_of_strata, mean_of_tasks
-from envace.types import SampleRecord, SampleStatus, ScoreRecord, replace
+from envace.types import JSON, SampleRecord, SampleStatus, ScoreRecord, replace
 
 SCALES = {"steps": "count", "calls": "count", "tokens": "count", "seconds": "s"}  # all others are 0-1
 HAS_SCORE = (SampleStatus.SCORED, SampleStatus.AGENT_FAILURE)
@@ -222,3 +222,16 @@ def averages(
             )
         )
     return made
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def nested(names: tuple[str, ...], values: dict[str, JSON]) -> dict[str, JSON]:
+    """{a: {b: values}}, so that the rows of `dvc metrics show` differ between variants."""
+    for name in reversed(names):
+        values = {name: values}
+    return values

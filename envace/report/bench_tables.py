@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from envace.bench.compare import average, statistic
+from envace.bench.summary import few
 from envace.report import paper
 from envace.report.bench_scores import HEADLINES, described, find, groups
 from envace.report.estimates import SEED
 from envace.report.results import EvalRun
-from envace.report.table import DASH, Table, few, table, trials
+from envace.report.table import DASH, Table, table, trials
 from envace.types import ScoreRecord
 
 MAIN = {b: paper.COLUMNS[b] for b in ("bfcl", "tau2", "vita")}

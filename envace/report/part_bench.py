@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from envace.bench.summary import few
 from envace.config import Params
 from envace.report import bench_tables, plots
 from envace.report.bench_pairs import comparisons
@@ -16,7 +17,7 @@ from envace.report.bench_scores import HEADLINES, Key, find, groups, headline, k
 from envace.report.policies import small_policy_note
 from envace.report.results import EvalRun, Results
 from envace.report.section import Section, captioned
-from envace.report.table import DASH, Table, few, fixed, table, trials
+from envace.report.table import DASH, Table, fixed, table, trials
 from envace.types import ScoreRecord
 
 LEAD = (

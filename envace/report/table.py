@@ -7,7 +7,6 @@ Invariant: a table with nothing to say is None, never an empty frame.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envace.report.episode import clean
@@ -88,12 +87,6 @@ def duration(seconds: float | None) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def few(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def count(value: float | None) -> str:

@@ -16,7 +16,7 @@ from envace.errors import ParamsError, StageFailed
 from envace.params import check_others
 from envace.policy.card import read_card
 from envace.types import Endpoint, ScoreRecord, replace
-from tasks import bench, models
+from tasks import baselines, bench
 from tasks.run import Run
 
 
@@ -43,7 +43,7 @@ def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
         **section,
     }
     run = Run("bench@other-bfcl", parse({"bench": section, "report": {"bootstrap": 100}}), root, Log())
-    models.write_baseline.fn(run, "other", root / "models/other")
+    baselines.write_baseline.fn(run, "other", root / "models/other")
     return run
 
 

@@ -18,7 +18,7 @@ from envace.bench.harness import pipeline, registry
 from envace.config import parse
 from envace.errors import StageFailed
 from flows._entry import report_failure
-from tasks import bench, models
+from tasks import baselines, bench
 from tasks.run import Run
 from tasks.tracking import stage_run
 
@@ -84,7 +84,7 @@ def test_a_stage_that_ends_well_leaves_no_key_in_store_log_or_results(root):
         run = Run("bench@other-bfcl", parse(params_of(url)), root)
         with stage_run(run, ("bench",), {"policy": "other", "benchmark": "bfcl"}, "other") as log:
             run.log = log
-            models.write_baseline.fn(run, "other", root / "models/other")
+            baselines.write_baseline.fn(run, "other", root / "models/other")
             run.say(NOTE)
             log.params({"note": NOTE})
             log.tags({"note": NOTE})
@@ -109,7 +109,7 @@ def test_a_stage_that_fails_with_the_key_in_its_words_leaves_none_either(root, m
         run = Run("bench@other-bfcl", parse(params_of(url)), root)
         with pytest.raises(StageFailed) as caught, stage_run(run, ("bench",), {}, "other") as log:  # noqa: PT012
             run.log = log
-            models.write_baseline.fn(run, "other", root / "models/other")
+            baselines.write_baseline.fn(run, "other", root / "models/other")
             monkeypatch.setattr(pipeline, "evaluate", broken)
             bench.run_harness.fn(run, "other", "bfcl")
     report_failure(caught.value, run.name, run.state)
@@ -143,7 +143,7 @@ def test_prefects_own_store_and_logs_hold_none(fails, root):
     with server(key=KEY) as (url, _):
         (root / "params.yaml").write_text(json.dumps(params_of(url)))
         run = Run("baseline@other", parse(params_of(url)), root)
-        models.write_baseline.fn(run, "other", root / "models/other")
+        baselines.write_baseline.fn(run, "other", root / "models/other")
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_"))}
         env |= {
             "PREFECT_HOME": str(root / "prefect"),

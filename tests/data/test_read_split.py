@@ -8,7 +8,8 @@ from envace.config import parse
 from envace.data.stage import stage
 from envace.errors import DataError, ParamsError
 from envace.worlds.files.tasks import generate
-from tasks.data import read_split, report_manifest
+from tasks.data import report_manifest
+from tasks.rows import read_split
 
 
 def run_of(tmp_path, **params):

@@ -16,7 +16,8 @@ from envace.config import parse
 from envace.data.stage import stage
 from envace.track.dataset import log_datasets, splits
 from envace.track.run_log import replay
-from tasks.data import note_rows, report_manifest
+from tasks.data import report_manifest
+from tasks.rows import note_rows
 
 PARAMS = parse({"policy": {"kind": "tiny"}, "desk": {"train_tasks": 4, "held_tasks": 2, "files_tasks": 3}})
 
