@@ -1,6 +1,6 @@
 """Which code each stage of dvc.yaml must watch, from what its flow imports.
 
-`python tests/flows/stage_deps.py` prints what dvc.yaml lacks and what it has too much; with `--write` it puts the
+`PYTHONPATH=. python tests/flows/stage_deps.py` prints what dvc.yaml lacks and what it has too much; with `--write` it puts the
 wanted dependencies there. Dependencies that are no code (data, weights, results) are left as they are.
 
 A stage watches what its `flows/<stage>.py` reaches by imports, those inside functions and those named in texts
@@ -13,15 +13,19 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
 import grimp
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+import yaml
+
+from envace.types import JSON
 
 ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = ROOT / "dvc.yaml"
 # Starts and watches stages, writes logs, checks parameters (which DVC watches by key).
 NEUTRAL = re.compile(
     r"(flows\._\w+|flows\.services|tasks\.(run|tracking|summary)|envace\.(track|params|config|errors|types|io)\b.*)$"
@@ -35,7 +39,8 @@ DATA = {  # what is read, by words in the code that reads it
 REGISTRY = "envace.bench.harness.registry"
 ADAPTERS = ("bfcl", "tau2", "vita", "finmcp")
 MODULE = re.compile(r"(?:pkg://)?((?:envace|flows|tasks)(?:\.\w+)+)(?::\w+)?")
-ENOUGH = 0.6  # of a folder's files, for the folder to stand for them
+ENOUGH = 0.5  # of a folder's files, for the folder to stand for them
+DEPS = re.compile(r"^( +)deps:.*\n(?:\1 +.*\n)*", re.M)
 CODE = ("flows/", "tasks/", "envace/", "locks/")
 
 
@@ -119,41 +124,47 @@ def _mostly(package: str, modules: set[str], graph: grimp.ImportGraph) -> bool:
     return len(held & modules) >= ENOUGH * len(held)
 
 
-def body(stage: CommentedMap) -> CommentedMap:
-    """The part of a stage that holds its dependencies."""
-    found: CommentedMap = stage.get("do", stage)
-    return found
+def dependencies(stage: dict[str, JSON]) -> list[str]:
+    """What dvc.yaml names, of a stage or of a foreach."""
+    return list(stage.get("do", stage)["deps"])
 
 
-def differences(pipeline: CommentedMap) -> dict[str, tuple[set[str], set[str]]]:
+def differences(graph: grimp.ImportGraph) -> dict[str, tuple[set[str], set[str]]]:
     """{stage: (what its dependencies lack, what they name without need)}"""
-    graph, found = import_graph(), {}
-    for name, stage in pipeline["stages"].items():
-        named = {d for d in body(stage)["deps"] if d.startswith(CODE)}
-        need = wanted(name, graph)
+    found = {}
+    for name, stage in yaml.safe_load(PIPELINE.read_text())["stages"].items():
+        named, need = {d for d in dependencies(stage) if d.startswith(CODE)}, wanted(name, graph)
         if need != named:
             found[name] = (need - named, named - need)
     return found
 
 
+def rewritten(text: str, graph: grimp.ImportGraph) -> str:
+    """dvc.yaml with the wanted dependencies; all else as it is."""
+    for name, stage in yaml.safe_load(text)["stages"].items():
+        other = [d for d in dependencies(stage) if not d.startswith(CODE)]
+        code = sorted(wanted(name, graph), key=lambda d: (CODE.index(f"{d.partition('/')[0]}/"), d))
+        shown = ", ".join(f'"{d}"' if "{" in d else d for d in (*other, *code))
+        at = text.index(f"\n  {name}:\n")
+        before, after = text[:at], text[at:]
+        text = before + DEPS.sub(partial(_laid_out, shown), after, count=1)
+    return text
+
+
+def _laid_out(shown: str, old: re.Match[str]) -> str:
+    lay = textwrap.TextWrapper(
+        109, f"{old[1]}  [", f"{old[1]}   ", break_long_words=False, break_on_hyphens=False
+    )
+    return f"{old[1]}deps:\n{lay.fill(shown)}]\n"
+
+
 def main() -> None:
     """Print, or write, what the dependencies of dvc.yaml should be."""
-    sys.path.insert(0, str(ROOT))
-    yaml, path = YAML(), ROOT / "dvc.yaml"
-    yaml.width, yaml.preserve_quotes = 110, True
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    pipeline = yaml.load(path.read_text())
-    for name, (lacks, needless) in differences(pipeline).items():
+    graph = import_graph()
+    for name, (lacks, needless) in differences(graph).items():
         print(f"{name}: lacks {sorted(lacks)}, does not need {sorted(needless)}")
     if "--write" in sys.argv:
-        graph = import_graph()
-        for name, stage in pipeline["stages"].items():
-            other = [d for d in body(stage)["deps"] if not d.startswith(CODE)]
-            code = sorted(wanted(name, graph), key=lambda d: (CODE.index(f"{d.partition('/')[0]}/"), d))
-            body(stage)["deps"] = CommentedSeq([*other, *code])
-            body(stage)["deps"].fa.set_flow_style()
-        with path.open("w") as f:
-            yaml.dump(pipeline, f)
+        PIPELINE.write_text(rewritten(PIPELINE.read_text(), graph))
 
 
 if __name__ == "__main__":
