@@ -42,7 +42,7 @@ def read(state: Path) -> dict[str, Entry]:
 
 def running(entry: Entry) -> bool:
     """Its process lives."""
-    who = processes.Identity.read(entry)
+    who = processes.ProcessIdentity.read(entry)
     return who is not None and processes.here(who) and processes.alive(who)
 
 

@@ -18,7 +18,7 @@ import psutil
 from envace.errors import EnvironmentUnready
 from envace.io import processes
 from envace.io.children import GRACE_S, Child, start
-from envace.io.processes import Identity, identify
+from envace.io.processes import ProcessIdentity, identify
 
 VARIABLE = "envaceWORK"  # in the environment of every process of a run
 CARD = "trainer.pid"
@@ -44,11 +44,11 @@ def refuse_second(work: Path) -> None:
         )
 
 
-def _card(work: Path) -> tuple[Identity | None, Identity | None]:
+def _card(work: Path) -> tuple[ProcessIdentity | None, ProcessIdentity | None]:
     """(trainer, its watcher) of a work folder, None for what is not written there."""
     try:
         said = json.loads((work / CARD).read_text())
-        return Identity.read(said), Identity.read(said["watcher"])
+        return ProcessIdentity.read(said), ProcessIdentity.read(said["watcher"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None, None
 
@@ -66,7 +66,7 @@ def running(work: Path) -> list[psutil.Process]:
     return list(found)
 
 
-def _still_its_own(trainer: Identity) -> bool:
+def _still_its_own(trainer: ProcessIdentity) -> bool:
     """Nobody else got its number since."""
     return not psutil.pid_exists(trainer.pid) or identify(trainer.pid) == trainer
 

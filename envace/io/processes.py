@@ -28,7 +28,7 @@ NOT_OURS = (*GONE, psutil.AccessDenied, PermissionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ProcessIdentity:
     """One process of one boot of one machine: no two ever share it, whatever becomes of the clock."""
 
     host: str
@@ -38,7 +38,7 @@ class Identity:
     """Clock ticks between the boot and the start of the process."""
 
     @classmethod
-    def read(cls, data: Mapping[str, object]) -> Identity | None:
+    def read(cls, data: Mapping[str, object]) -> ProcessIdentity | None:
         """From what `asdict` wrote, as JSON or as text; None where something is missing."""
         try:
             return cls(
@@ -51,10 +51,10 @@ class Identity:
             return None
 
 
-def identify(pid: int | None = None) -> Identity:
+def identify(pid: int | None = None) -> ProcessIdentity:
     """The identity of a live process, this one by default. Raises psutil.NoSuchProcess."""
     pid = os.getpid() if pid is None else pid
-    return Identity(host=platform.node(), boot=_boot(), pid=pid, start=_start(pid))
+    return ProcessIdentity(host=platform.node(), boot=_boot(), pid=pid, start=_start(pid))
 
 
 def _boot() -> str:
@@ -72,12 +72,12 @@ def _start(pid: int) -> int:
         raise psutil.NoSuchProcess(pid) from None
 
 
-def here(identity: Identity) -> bool:
+def here(identity: ProcessIdentity) -> bool:
     """Only processes of this machine can be judged."""
     return identity.host == platform.node()
 
 
-def alive(identity: Identity) -> bool:
+def alive(identity: ProcessIdentity) -> bool:
     """False when the pid is free, a zombie, or belongs to another process."""
     try:
         return identify(identity.pid) == identity and lives(psutil.Process(identity.pid))
@@ -85,7 +85,7 @@ def alive(identity: Identity) -> bool:
         return False
 
 
-def proven_dead(identity: Identity) -> bool:
+def proven_dead(identity: ProcessIdentity) -> bool:
     """True when the process ran on this machine and is gone."""
     return here(identity) and not alive(identity)
 
@@ -194,7 +194,7 @@ def reap_dead_owners(state: Path) -> list[str]:
             said = json.loads(card.read_text())
         except (ValueError, FileNotFoundError):
             continue  # being written, or removed, by its owner
-        who = Identity.read(said)
+        who = ProcessIdentity.read(said)
         if who is None or not proven_dead(who):
             continue
         ended = end(partial(carriers, card.stem))

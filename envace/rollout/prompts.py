@@ -40,7 +40,7 @@ HISTORIES = ("full", "calls", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PromptSettings:
     """What a set shows. Raises ValueError for a value that means nothing."""
 
     max_records: int = 0  # 0 shows every record
@@ -91,7 +91,7 @@ class PromptSet:
     name: str
     hash: str  # sha256 over file names and contents
     texts: Mapping[str, str] = field(repr=False)
-    settings: Settings = Settings()
+    settings: PromptSettings = PromptSettings()
 
     def act_system(self) -> str | None:
         """Text put on top of the task's own system message; `compact` has none."""
@@ -172,16 +172,16 @@ def _read(name: str, path: Path) -> str:
         raise DataError(f"prompt set {name!r}: {path.name} cannot be read as UTF-8 text: {e}") from None
 
 
-def _settings(name: str, text: str) -> Settings:
+def _settings(name: str, text: str) -> PromptSettings:
     try:
         values = yaml.safe_load(text) or {}
     except yaml.YAMLError as e:
         raise DataError(f"prompt set {name!r}: settings.txt is no YAML: {' '.join(str(e).split())}") from None
-    known = {f.name for f in fields(Settings)}
+    known = {f.name for f in fields(PromptSettings)}
     if not isinstance(values, dict) or not set(values) <= known:
         raise DataError(f"prompt set {name!r}: settings.txt may hold only {', '.join(sorted(known))}")
     try:
-        return Settings(**values)
+        return PromptSettings(**values)
     except ValueError as e:
         raise DataError(f"prompt set {name!r}: settings.txt: {e}") from None
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from filelock import FileLock
 
 from envace.errors import innermost
-from envace.io.processes import Identity, identify, proven_dead
+from envace.io.processes import ProcessIdentity, identify, proven_dead
 from envace.io.redact import Redactor
 from envace.track.names import Namer, param_name, param_value
 from envace.types import JSON
@@ -165,7 +165,7 @@ def replay(client: MlflowClient, state: Path) -> int:
 
 def _replay_file(client: MlflowClient, path: Path) -> int:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    owner = next((Identity.read(line["data"]) for line in lines if line["op"] == "owner"), None)
+    owner = next((ProcessIdentity.read(line["data"]) for line in lines if line["op"] == "owner"), None)
     if owner and not proven_dead(owner):
         return 0
     todo = [line for line in lines if line["op"] != "owner"]

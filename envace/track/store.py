@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from envace.errors import EnvironmentUnready
-from envace.io.processes import Identity, identify, proven_dead
+from envace.io.processes import ProcessIdentity, identify, proven_dead
 from envace.io.redact import Redactor
 from envace.track.run_log import KILLED, LONGEST_TAG, RunLog, cause_of, outages, replay
 
@@ -121,7 +121,7 @@ class Store:
             [self.experiment], "attributes.status = 'RUNNING'", max_results=1000
         )
         for run in running:
-            owner = Identity.read({k.removeprefix("owner."): v for k, v in run.data.tags.items()})
+            owner = ProcessIdentity.read({k.removeprefix("owner."): v for k, v in run.data.tags.items()})
             if owner and proven_dead(owner):
                 self.client.set_tag(run.info.run_id, "envace.ended_by", "next start: its process was gone")
                 self.client.set_terminated(run.info.run_id, status=KILLED)

@@ -30,20 +30,20 @@ HEADER = "{n} imagined tries"
 MAX_NAMES = 12  # names a feedback list may hold
 
 
-class Step(NamedTuple):
-    """One call of an attempt with its values left out: `Step("get_order", "ok")`."""
+class PlannedStep(NamedTuple):
+    """One call of an attempt with its values left out: `PlannedStep("get_order", "ok")`."""
 
     name: str
     code: str
     """ok, refused, or a FailureReason."""
 
 
-def digest(episode: Episode) -> list[Step]:
+def digest(episode: Episode) -> list[PlannedStep]:
     """The calls of an episode in order: names and outcome codes."""
     steps = []
     for e, observation in answered(episode.messages, episode.observations):
         code = "refused" if observation.error else "ok"
-        steps.append(Step(e.call.name, observation.failure.value if observation.failure else code))
+        steps.append(PlannedStep(e.call.name, observation.failure.value if observation.failure else code))
     return steps
 
 

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
 
-from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessSpec, Job
+from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessJob, HarnessSpec
 from envace.bench.summary import summarise
 from envace.types import Endpoint, SampleRecord, SampleStatus
 
@@ -161,7 +161,7 @@ class FakeBench:
                 "threads": request.concurrency,
             }
             jobs.append(
-                Job(
+                HarnessJob(
                     name=f"{subset}-{trial}",
                     argv=(str(env.python), "-c", FAKE),
                     env={"FAKE_URL": agent.base_url},

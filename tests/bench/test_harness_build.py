@@ -13,7 +13,7 @@ import pytest
 from envace.bench.harness import build as building
 from envace.bench.harness import registry, sources
 from envace.bench.harness.__main__ import main
-from envace.bench.harness.spec import Completion, HarnessSpec
+from envace.bench.harness.spec import HarnessSpec, JobCompletion
 from envace.errors import EnvironmentUnready, UserError
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -234,7 +234,7 @@ def test_what_a_git_directory_lacks_comes_from_a_wheel(index, repository):
     harness_kit.wheel(
         index / "shelf", "holder", "3.0", {"holder/big.json": '{"big": 1}', "holder/bad.json": "{}"}
     )
-    named = Completion(path=path, package="holder==3.0", member="holder/big.json", blob=blob)
+    named = JobCompletion(path=path, package="holder==3.0", member="holder/big.json", blob=blob)
     env = building.build(git_spec(folder, head, completions=(named,)), index / ".harness", lambda s: None)
     assert (env.source / path).read_text() == '{"big": 1}' and building.missing(env) == []
     for change, says in (

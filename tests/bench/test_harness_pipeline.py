@@ -9,7 +9,7 @@ import pytest
 
 from envace.bench.harness import isolate, pipeline
 from envace.bench.harness.pipeline import evaluate
-from envace.bench.harness.spec import EvalRoles, Job
+from envace.bench.harness.spec import EvalRoles, HarnessJob
 from envace.errors import EnvironmentUnready, StageFailed, UserError
 from envace.types import Endpoint, SampleStatus, replace, to_json
 
@@ -249,7 +249,10 @@ def test_a_crashed_job_without_samples_is_run_again_though_every_sample_is_there
         def plan(self, env, request):
             code = "import os; n = open('n', 'a'); n.write('x'); n.flush(); raise SystemExit(os.path.getsize('n') < 2)"
             argv = (str(env.python), "-c", code)
-            return [*super().plan(env, request), Job(name="floor", argv=argv, planned=(), goes_on=True)]
+            return [
+                *super().plan(env, request),
+                HarnessJob(name="floor", argv=argv, planned=(), goes_on=True),
+            ]
 
     url, seen = served
     for code in (1, 0, 0):

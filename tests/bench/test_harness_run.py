@@ -17,7 +17,7 @@ import pytest
 
 from envace.bench.harness import isolate
 from envace.bench.harness.run import run_job
-from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Job
+from envace.bench.harness.spec import HarnessEnv, HarnessJob, HarnessSpec
 from envace.errors import EnvironmentUnready
 
 ISOLATES = isolate.wrap() is not None
@@ -28,17 +28,17 @@ def env(tmp_path):
     return HarnessEnv(spec=spec, root=tmp_path / "root", python=Path(sys.executable), source=tmp_path)
 
 
-def job(code: str, **more) -> Job:
+def job(code: str, **more) -> HarnessJob:
     base = {
         "name": "j-0",
         "argv": (sys.executable, "-c", code),
         "planned": (("a/1", 0),),
         "deadline_s": 600.0,
     }
-    return Job(**(base | more))
+    return HarnessJob(**(base | more))
 
 
-def run(tmp_path, made: Job, **more):
+def run(tmp_path, made: HarnessJob, **more):
     said = []
     result = run_job(made, env(tmp_path), tmp_path / "out", say=said.append, **more)
     return result, result.log.read_text(), said
@@ -125,11 +125,11 @@ import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore it
 from envace.bench.harness import isolate, run
-from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Job
+from envace.bench.harness.spec import HarnessEnv, HarnessSpec, HarnessJob
 if not {isolated}: isolate.wrap = lambda: None
 spec = HarnessSpec(name="f", version="1", kind="none", lock="")
 env = HarnessEnv(spec=spec, root=Path("r"), python=Path(sys.executable), source=Path("."))
-job = Job(name="j", argv=(sys.executable, "-c", "import os; print('up', flush=True); os.system('sleep {mark}')"), planned=())
+job = HarnessJob(name="j", argv=(sys.executable, "-c", "import os; print('up', flush=True); os.system('sleep {mark}')"), planned=())
 run.run_job(job, env, Path(sys.argv[1]), say=lambda line: None)
 """
     parent = subprocess.Popen(

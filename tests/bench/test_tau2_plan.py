@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, Job
+from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, HarnessJob
 from envace.bench.tau2.adapter import Tau2
 from envace.bench.tau2.tasks import FORK_LABEL, REVISIONS, Tau2Options, chosen
 from envace.errors import DataError, UserError
@@ -68,11 +68,11 @@ def request(tmp_path: Path, subsets: tuple[str, ...] = ("airline", "retail"), **
     return EvalRequest(**(known | more))
 
 
-def told(job: Job) -> dict[str, Any]:
+def told(job: HarnessJob) -> dict[str, Any]:
     return json.loads(job.files["job.json"])
 
 
-def argument(job: Job, name: str) -> str:
+def argument(job: HarnessJob, name: str) -> str:
     argv = told(job)["runs"][0]
     return argv[argv.index(name) + 1]
 

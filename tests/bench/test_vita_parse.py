@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, Job, RawRun
+from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv, HarnessJob, RawRun
 from envace.bench.summary import complete_plan
 from envace.bench.vita import scores
 from envace.bench.vita.adapter import Vita
@@ -38,7 +38,7 @@ def parsed(
     if attempts is not None:
         (out / "attempts.jsonl").write_text(attempts, encoding="utf-8")
     planned = tuple((f"delivery/{t}", k) for k in range(trials) for t in tasks)
-    job = Job(name="delivery-0", argv=(), planned=planned)
+    job = HarnessJob(name="delivery-0", argv=(), planned=planned)
     run = RawRun(job=job, folder=out, code=0, seconds=1.0, log=out / "log.txt", isolated=False)
     return complete_plan(Vita().parse(env_of(out), request_of(out), [run]), planned)
 
@@ -182,7 +182,7 @@ def test_a_key_in_an_error_does_not_leave_the_raw_folder(tmp_path, monkeypatch):
     request = EvalRequest(
         roles=EvalRoles(agent=end, user=end, judge=end), subsets=("delivery",), trials=1, seed=1, out=out
     )
-    job = Job(name="delivery-0", argv=(), planned=((f"delivery/{TASKS[0]}", 0),))
+    job = HarnessJob(name="delivery-0", argv=(), planned=((f"delivery/{TASKS[0]}", 0),))
     run = RawRun(job=job, folder=out, code=0, seconds=1.0, log=out / "log.txt", isolated=False)
     assert "canary" not in Vita().parse(env_of(out), request, [run])[0].error
 

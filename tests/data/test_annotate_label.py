@@ -8,13 +8,13 @@ from annotate_kit import TOOL, item, label, raw_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envace.data.annotate.dialogue import Sample, lines
+from envace.data.annotate.dialogue import RawSample, lines
 from envace.data.annotate.questions import LABEL, load_prompts
 from envace.data.annotate.replies import State, read_label, read_verdict
 from envace.data.checklist import checklist_faults
 from envace.errors import DataError
 
-SAMPLE = Sample(where="a:1", uuid="u-0", messages=raw_row()["messages"], tools=[TOOL])
+SAMPLE = RawSample(where="a:1", uuid="u-0", messages=raw_row()["messages"], tools=[TOOL])
 FIRST = ("turns", 0, "items", 0)
 
 
@@ -66,7 +66,7 @@ def test_results_of_parallel_calls_stand_at_one_place_each_with_its_tool():
         ("tool.content", "a"),
         ("tool.content", "b"),
     ]
-    assert Sample(where="", uuid="", messages=talk, tools=[]).places[0, 1]["tool.content"] == "1\n2"
+    assert RawSample(where="", uuid="", messages=talk, tools=[]).places[0, 1]["tool.content"] == "1\n2"
 
 
 def test_a_good_label_becomes_turns_of_items_that_the_row_check_takes():
@@ -127,7 +127,7 @@ def test_a_focus_the_turn_does_not_have_is_a_fault():
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "<think>\nx\n</think>\n\nhello"},
     ]
-    sample = Sample(where="", uuid="", messages=talk, tools=[TOOL])
+    sample = RawSample(where="", uuid="", messages=talk, tools=[TOOL])
     data = {
         "turns": [
             {

@@ -29,5 +29,5 @@ def test_what_decides_the_length_of_a_prompt_is_watched():
         "method",
     }
     assert keys <= set(STAGE["params"])
-    assert {"envace/chat/renderer.py", "envace/prompts", "envace/rollout/prompts.py"} <= set(STAGE["deps"])
+    assert {"envace/chat", "envace/prompts", "envace/rollout/prompts.py"} <= set(STAGE["deps"])
     assert all((ROOT / path).exists() for path in STAGE["deps"] if not path.startswith("data/"))

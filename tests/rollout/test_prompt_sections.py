@@ -27,7 +27,7 @@ from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.rollout.few_shot import donor, lend, select_records
 from envace.rollout.interfaces import CallContext
-from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, Settings, load_prompt_set
+from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, PromptSettings, load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
 from envace.types import Message, Role, ToolCall, replace
 
@@ -205,7 +205,7 @@ def test_a_dollar_in_what_is_filled_in_stays_as_it_is():
 
 
 def test_settings_have_defaults_that_are_allowed():
-    assert Settings().history == "full"
+    assert PromptSettings().history == "full"
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from envace.bench.bfcl.parse import sample_records
 from envace.bench.bfcl.pins import NEWEST, VERSIONS
 from envace.bench.bfcl.scores import score_records
 from envace.bench.harness import planning
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
 from envace.io.redact import Redactor
@@ -80,7 +80,7 @@ class Bfcl:
             data={f"{questions.DATA.as_posix()}/{file}": sha for file, sha in data.items()},
         )
 
-    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         agent, options = request.roles.agent, BfclOptions.of(request.options)
         planning.refuse_query("bfcl", agent)
         planning.check_room("bfcl", agent)
@@ -151,7 +151,7 @@ def reason_against(env: HarnessEnv, options: BfclOptions, category: str) -> str:
 
 def _job(
     env: HarnessEnv, request: EvalRequest, options: BfclOptions, category: str, ids: list[str], trial: int
-) -> Job:
+) -> HarnessJob:
     agent, web = request.roles.agent, category in categories.WEB_SEARCH
     sampling, partly = agent.sampling, bool(request.limit) and len(ids) < categories.COUNTS[category]
     top_k: dict[str, JSON] = {"top_k": sampling.top_k} if sampling.top_k > 0 else {}

@@ -16,7 +16,7 @@ from envace.bench.finmcp.parse import samples_of
 from envace.bench.finmcp.rows import SUBSETS, FinMcpRow, digest, read
 from envace.bench.finmcp.scores import records
 from envace.bench.harness.planning import chat_of, choose, driver_job, seed_of, thinking_body
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
 from envace.errors import UserError
@@ -45,7 +45,7 @@ class FinMcp:
             label=LABELS[made.mode],
         )
 
-    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         """Fetches the hub's rows first, where they are not here yet."""
         options = FinMcpOptions.of(request.options)
         paths = files(options)
@@ -115,7 +115,7 @@ def _job(
     subset: str,
     tasks: Sequence[str],
     trial: int,
-) -> Job:
+) -> HarnessJob:
     name, agent = f"{subset}-{trial}", request.roles.agent
     server = None
     if options.live:

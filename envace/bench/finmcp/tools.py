@@ -68,7 +68,7 @@ def _names(schemas: Sequence[ToolSchema]) -> set[str]:
     return {s["function"]["name"] for s in schemas}
 
 
-class Live:
+class LiveTools:
     """A session with a tool server."""
 
     def __init__(self, client: Client, schemas: list[ToolSchema]):
@@ -108,7 +108,7 @@ def _text(result: CallToolResult) -> str:
 @asynccontextmanager
 async def connect(
     url: str, transport: str, key: str, schemas: list[ToolSchema] | None, timeout_s: float
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[LiveTools]:
     """Open a session; the server's own tools are offered unless `schemas` says others.
 
     Raises whatever the transport does, possibly as a group: the caller names it.
@@ -127,7 +127,7 @@ async def connect(
             http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
             session = Client(streamable_http_client(url, http_client=http), read_timeout_seconds=timeout_s)
         client = await stack.enter_async_context(session)
-        yield Live(client, schemas or await _listed(client))
+        yield LiveTools(client, schemas or await _listed(client))
 
 
 async def _listed(client: Client) -> list[ToolSchema]:

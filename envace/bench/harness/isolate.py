@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from envace.bench.harness.spec import Job
+from envace.bench.harness.spec import HarnessJob
 from envace.io.addresses import is_loopback, origin
 
 FIRST_PORT = 20080  # of remote addresses, inside, where every port is free
@@ -47,10 +47,10 @@ class Inside:
 
     wrap: tuple[str, ...]
     ports: dict[str, int]
-    job: Job
+    job: HarnessJob
 
 
-def inside(job: Job) -> Inside | None:
+def inside(job: HarnessJob) -> Inside | None:
     """None when the job asks for the open web or the system gives no namespace."""
     command = None if job.open_network else wrap()
     if command is None:
@@ -76,7 +76,7 @@ def _keeps_name(address: str) -> bool:
     return urlsplit(address).scheme == "http" and urlsplit(address).hostname in ("localhost", "127.0.0.1")
 
 
-def _renamed(job: Job, ports: dict[str, int]) -> Job:
+def _renamed(job: HarnessJob, ports: dict[str, int]) -> HarnessJob:
     """The job with every address written as it is reached inside, user and password kept."""
     names: dict[str, str] = {}
     for address in job.reaches:

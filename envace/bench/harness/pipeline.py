@@ -19,7 +19,7 @@ from typing import Unpack
 from envace.bench.harness import resume
 from envace.bench.harness.build import build
 from envace.bench.harness.run import run_job
-from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun, Say
+from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, HarnessJob, RawRun, Say
 from envace.bench.summary import Identity, complete_enough, complete_plan
 from envace.errors import StageFailed, UserError
 from envace.io.redact import Redactor
@@ -68,7 +68,7 @@ def _finished(
     adapter: Adapter,
     env: HarnessEnv,
     request: EvalRequest,
-    jobs: Sequence[Job],
+    jobs: Sequence[HarnessJob],
     marks: resume.Marks,
     min_complete: float,
     say: Say,
@@ -101,7 +101,7 @@ def _finished(
     return both
 
 
-def _check(adapter: Adapter, jobs: Sequence[Job]) -> None:
+def _check(adapter: Adapter, jobs: Sequence[HarnessJob]) -> None:
     """An adapter's own mistakes, before hours are spent on them."""
     names, planned = [j.name for j in jobs], [p for j in jobs for p in j.planned]
     for what, seen in (("job", names), ("sample", planned)):
@@ -133,7 +133,9 @@ def _probe_all(adapter: Adapter, request: EvalRequest, probe_s: float, say: Say)
             probe(endpoint, probe_s)
 
 
-def _run_all(jobs: Sequence[Job], env: HarnessEnv, request: EvalRequest, say: Say) -> dict[str, RawRun]:
+def _run_all(
+    jobs: Sequence[HarnessJob], env: HarnessEnv, request: EvalRequest, say: Say
+) -> dict[str, RawRun]:
     """Run jobs beside each other. An error or an interruption ends all of them before it is passed on."""
     stop, at_once = threading.Event(), max(1, int(request.options.get("parallel", 1)))
     waiting, running, runs = list(jobs), set[Future[RawRun]](), dict[str, RawRun]()

@@ -1,6 +1,6 @@
 """What the adapters of all benchmarks plan with: options, tasks by hash, endpoints, processes of a driver.
 
-Flows in: an `EvalRequest`, the options of `params.yaml`. Flows out: typed options, task ids, `Job`s.
+Flows in: an `EvalRequest`, the options of `params.yaml`. Flows out: typed options, task ids, `HarnessJob`s.
 Invariant: a key is named by its variable and never stands in a job; a limit picks the same tasks for every
 policy; a score says of thinking what the agent's server was told, never what was meant."""
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob
 from envace.errors import UserError
 from envace.io.addresses import below
 from envace.types import JSON, Endpoint
@@ -142,13 +142,13 @@ def driver_job(
     files: Mapping[str, str] | None = None,
     reaches: Sequence[str] = (),
     open_network: bool = False,
-) -> Job:
+) -> HarnessJob:
     """The process that runs a driver in the harness's interpreter on `settings`, which it finds in job.json.
 
     asked: variable of the driver -> the endpoint whose key it holds. `reaches` are addresses beside theirs.
     Given what an interrupted run left, every driver goes on there."""
     keys = {variable: e.key_env for variable, e in asked.items() if e.key_env}
-    return Job(
+    return HarnessJob(
         name=name,
         argv=(str(env.python), *flags, str(driver), str(request.out.resolve() / name / JOB_FILE)),
         env=dict(environ or {}),

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from envace.bench.harness.build import versions
-from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, Job, RawRun
+from envace.bench.harness.spec import Adapter, EvalRequest, HarnessEnv, HarnessJob, RawRun
 from envace.errors import UserError
 from envace.io.addresses import is_loopback, origin
 from envace.io.files import write_text
@@ -45,7 +45,7 @@ class Marks:
 
         self.whole, self.stem = of(), of(trials=1)
 
-    def of(self, job: Job) -> dict[str, JSON]:
+    def of(self, job: HarnessJob) -> dict[str, JSON]:
         """As begun.json has it."""
         return {
             "hash": self.whole[job.name],
@@ -68,7 +68,9 @@ def code_hash(files: Sequence[Path]) -> str:
     return hashlib.sha256(json.dumps(sorted(sums)).encode()).hexdigest()
 
 
-def job_hash(job: Job, env: HarnessEnv, request: EvalRequest, identity: dict[str, JSON], code: str) -> str:
+def job_hash(
+    job: HarnessJob, env: HarnessEnv, request: EvalRequest, identity: dict[str, JSON], code: str
+) -> str:
     """What a job's outcome depends on; `code` is the hash of the code that runs it. The free port a local
     server was given does not count, provided that `policy_hash` says what it serves."""
     own = {k: v for k, v in asdict(job).items() if k not in ("deadline_s", "name")}
@@ -89,7 +91,7 @@ def roles(request: EvalRequest) -> Iterator[tuple[str, Endpoint]]:
             yield role, endpoint
 
 
-def done(job: Job, out: Path, marks: Marks, file: str = DONE) -> RawRun | None:
+def done(job: HarnessJob, out: Path, marks: Marks, file: str = DONE) -> RawRun | None:
     """What a finished run of this very job left; with `ENDED`, one that left some samples without a score."""
     folder = out.resolve() / job.name
     try:
@@ -109,7 +111,7 @@ def done(job: Job, out: Path, marks: Marks, file: str = DONE) -> RawRun | None:
         return None
 
 
-def begin(job: Job, out: Path, marks: Marks) -> None:
+def begin(job: HarnessJob, out: Path, marks: Marks) -> None:
     """A folder for the job: what an interrupted run, or one of fewer trials, left when the harness can go on
     from there, else empty.
 

@@ -22,7 +22,7 @@ from typing import IO
 from envace.bench.harness import isolate
 from envace.bench.harness.relay import Relay
 from envace.bench.harness.scrub import scrub_folder, sweep
-from envace.bench.harness.spec import HarnessEnv, Job, RawRun, Say
+from envace.bench.harness.spec import HarnessEnv, HarnessJob, RawRun, Say
 from envace.errors import EnvironmentUnready
 from envace.io.children import GRACE_S, Child, innermost_error, start_guarded
 from envace.io.redact import ALWAYS, Secrets, Stream, address_secrets
@@ -46,7 +46,7 @@ INTERRUPTED = "interrupted"
 
 
 def run_job(
-    job: Job,
+    job: HarnessJob,
     env: HarnessEnv,
     out: Path,
     *,
@@ -108,7 +108,7 @@ class _Heartbeat:
 
     def __init__(
         self,
-        job: Job,
+        job: HarnessJob,
         say: Say,
         every_s: float,
         progress: Callable[[], int] | None,
@@ -128,14 +128,14 @@ class _Heartbeat:
         return self._stop is not None and self._stop.is_set()
 
 
-def _reason(job: Job, code: int | None, log: Path, stop: threading.Event | None) -> str:
+def _reason(job: HarnessJob, code: int | None, log: Path, stop: threading.Event | None) -> str:
     if code is None:
         stopped = stop is not None and stop.is_set()
         return INTERRUPTED if stopped else f"stopped at its deadline of {job.deadline_s:g} s"
     return f"exit status {code}: {innermost_error(log)}" if code else ""
 
 
-def _say_network(job: Job, isolated: bool, say: Say) -> None:
+def _say_network(job: HarnessJob, isolated: bool, say: Say) -> None:
     if job.open_network:
         say(f"{job.name}: runs with the open network, as this subset needs it")
     elif not isolated:
@@ -146,7 +146,7 @@ def _say_network(job: Job, isolated: bool, say: Say) -> None:
         )
 
 
-def _secrets(job: Job) -> dict[str, str]:
+def _secrets(job: HarnessJob) -> dict[str, str]:
     """Variable of the harness -> key, looked up now."""
     for holder in job.secrets.values():
         if not os.environ.get(holder):
@@ -154,7 +154,7 @@ def _secrets(job: Job) -> dict[str, str]:
     return {name: os.environ[holder] for name, holder in job.secrets.items()}
 
 
-def _all(job: Job, secrets: dict[str, str]) -> dict[str, str]:
+def _all(job: HarnessJob, secrets: dict[str, str]) -> dict[str, str]:
     """All that must not be left in a file: keys, also in addresses, passwords of these and of proxies, this
     process's own."""
     found = dict(secrets) | {name: os.environ[name] for name in ALWAYS if os.environ.get(name)}

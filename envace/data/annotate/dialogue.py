@@ -20,8 +20,8 @@ Line = dict[str, JSON]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
-    """One row to annotate: `Sample(where="a.jsonl:3", uuid="u-1", messages=[...], tools=[...])`."""
+class RawSample:
+    """One row to annotate: `RawSample(where="a.jsonl:3", uuid="u-1", messages=[...], tools=[...])`."""
 
     where: str
     uuid: str

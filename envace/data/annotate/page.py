@@ -10,7 +10,7 @@ import re
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from envace.data.annotate.dialogue import Line, Sample, lines
+from envace.data.annotate.dialogue import Line, RawSample, lines
 from envace.types import JSON
 
 WHO = {
@@ -25,7 +25,7 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud80
 """Characters that act on a reader instead of being read."""
 
 
-def page(rows: list[tuple[dict[str, JSON], Sample]], of: int) -> str:
+def page(rows: list[tuple[dict[str, JSON], RawSample]], of: int) -> str:
     """The page of some rows out of `of`."""
     env = Environment(
         loader=PackageLoader("envace.data.annotate", "."),
@@ -38,7 +38,7 @@ def page(rows: list[tuple[dict[str, JSON], Sample]], of: int) -> str:
     return env.get_template("spot.html.jinja").render(rows=[_row(row, sample) for row, sample in rows], of=of)
 
 
-def _row(row: dict[str, JSON], sample: Sample) -> dict[str, JSON]:
+def _row(row: dict[str, JSON], sample: RawSample) -> dict[str, JSON]:
     said, by = [_said(line) for line in lines(sample.messages)], row["annotator"]
     turns = []
     for t, items in enumerate(row["checklists"][0]):
@@ -56,7 +56,7 @@ def _row(row: dict[str, JSON], sample: Sample) -> dict[str, JSON]:
     }
 
 
-def _place(evidence: dict[str, JSON], sample: Sample) -> dict[str, JSON]:
+def _place(evidence: dict[str, JSON], sample: RawSample) -> dict[str, JSON]:
     return {**evidence, "kind": evidence["from"], "verbatim": sample.verbatim(evidence)}
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envace.data.annotate.dialogue import Sample
-from envace.data.annotate.next_call import Course, Outcome, Result
+from envace.data.annotate.dialogue import RawSample
+from envace.data.annotate.next_call import Course, RowOutcome, RowResult
 from envace.data.annotate.options import AnnotateOptions
 from envace.data.annotate.rows import Triage
 
@@ -42,16 +42,16 @@ class Preview:
         order = (*options.pass_names, options.label_name)
         for sample in triage.samples():
             at = course.at(sample)
-            if isinstance(at, Result) and not (at.outcome is Outcome.FAILED and options.retry_failed):
+            if isinstance(at, RowResult) and not (at.outcome is RowOutcome.FAILED and options.retry_failed):
                 found.settled[at.outcome.value] += 1
                 continue
-            call = at.again.call if isinstance(at, Result) and at.again else at.call
+            call = at.again.call if isinstance(at, RowResult) and at.again else at.call
             found.rows += 1
             for name in order[order.index(call) :] if call in order else (call,):
                 found._count(name, sample, course)
         return found
 
-    def _count(self, call: str, sample: Sample, course: Course) -> None:
+    def _count(self, call: str, sample: RawSample, course: Course) -> None:
         kind, effort = call.split(":")[:2]
         asked = course.prompts.question("filter" if kind == "filter" else "label", sample, effort)
         self.calls += 1

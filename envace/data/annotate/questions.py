@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
-from envace.data.annotate.dialogue import Sample, lines
+from envace.data.annotate.dialogue import RawSample, lines
 from envace.data.checklist import EVIDENCE, FOCUS
 from envace.errors import DataError
 from envace.judge.llm_requests import fenced
@@ -91,7 +91,7 @@ class Prompts:
         return f"label-{_hash(self.label, self.repair, LABEL)}"
 
     def question(
-        self, kind: str, sample: Sample, effort: str, reply: str = "", faults: tuple[str, ...] = ()
+        self, kind: str, sample: RawSample, effort: str, reply: str = "", faults: tuple[str, ...] = ()
     ) -> Question:
         """filter: is there an error in the dialogue? label: what must a good answer of each turn do? repair:
         the label once more, with the reply and what was wrong with it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from envace.data import jsontext
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.checklist import EVIDENCE, FOCUS, TOLERANCE, turn_faults
 from envace.judge.llm_answers import WORDS
 from envace.types import JSON, Answer
@@ -88,7 +88,7 @@ def read_verdict(text: str) -> FilterVerdict:
     return FilterVerdict(State.REJECTED, "; ".join(told)[:LONGEST_REASON] or "no reason given")
 
 
-def read_label(text: str, sample: Sample, finish: str = "") -> Label:
+def read_label(text: str, sample: RawSample, finish: str = "") -> Label:
     """The label of one reply. `finish` is why the model stopped, as its server says."""
     try:
         data = strict_json(text)
@@ -108,7 +108,7 @@ def read_label(text: str, sample: Sample, finish: str = "") -> Label:
 class _Reader:
     """Reads the parts of a label and collects what is wrong with them."""
 
-    def __init__(self, sample: Sample):
+    def __init__(self, sample: RawSample):
         self.sample, self.faults = sample, list[str]()
 
     def need(self, ok: bool, at: str, what: str) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.annotate.options import AnnotateOptions
 from envace.data.annotate.staged import WouldStage
 from envace.data.check import CheckedRow, examine
@@ -74,7 +74,7 @@ class Triage:
         """Rejections by reason, the first of each row."""
         return dict(sorted(Counter(r.reason for r in self.rows if isinstance(r, RejectedRow)).items()))
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[RawSample]:
         """The candidates in order, read from disk. Raises DataError when the source is not what it was."""
         left, raws = self.candidates, read_files(self.files)
         for row in self.rows:
@@ -198,6 +198,6 @@ def _rejected(raw: RawRow, fault: Fault) -> RejectedRow:
     return RejectedRow(**reject_line(raw.where, uuid_of(raw.row), fault))
 
 
-def _sample(raw: RawRow, form: RowForm) -> Sample:
+def _sample(raw: RawRow, form: RowForm) -> RawSample:
     about = {k: v for k in ABOUT if isinstance(v := raw.row.get(k), (str, int, float))}
-    return Sample(where=raw.where, uuid=form.uuid, messages=form.messages, tools=form.tools, about=about)
+    return RawSample(where=raw.where, uuid=form.uuid, messages=form.messages, tools=form.tools, about=about)

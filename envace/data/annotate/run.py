@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from envace.data.annotate.client import AnnotateClient, CallResult, Stopped
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.annotate.journal import CallRecord
-from envace.data.annotate.next_call import Ask, Course, Outcome, Result
+from envace.data.annotate.next_call import Ask, Course, RowOutcome, RowResult
 from envace.data.progress import time_left
 from envace.errors import EnvironmentUnready, UserError
 
@@ -103,7 +103,7 @@ class AnnotateRun:
     spent_usd: float = 0.0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def through(self, samples: Iterator[Sample]) -> None:
+    async def through(self, samples: Iterator[RawSample]) -> None:
         """Every sample as far as it goes. What the user must mend is left in `error`; a bug raises."""
         workers = range(self.course.options.concurrency)
         self.tasks = [asyncio.create_task(self._worker(samples)) for _ in workers]
@@ -121,7 +121,7 @@ class AnnotateRun:
         for task in self.tasks:
             task.cancel()
 
-    async def _worker(self, samples: Iterator[Sample]) -> None:
+    async def _worker(self, samples: Iterator[RawSample]) -> None:
         try:
             while not self.stop.is_set() and (sample := next(samples, None)) is not None:
                 await self._row(sample)
@@ -131,7 +131,7 @@ class AnnotateRun:
             self.error = self.error or e
             self.stop.set()
 
-    async def _row(self, sample: Sample) -> None:
+    async def _row(self, sample: RawSample) -> None:
         tries: Counter[str] = Counter()
         while True:
             at = self.course.at(sample)
@@ -140,18 +140,18 @@ class AnnotateRun:
                 break
             tries[ask.key] += 1
             self._keep(sample, ask, await self.client.ask(ask.question()))
-        outcome = at.outcome if isinstance(at, Result) else Outcome.UNDECIDED
+        outcome = at.outcome if isinstance(at, RowResult) else RowOutcome.UNDECIDED
         self.meter.row(outcome.value, bool(tries))
 
-    def _next(self, at: Ask | Result, tries: Counter[str]) -> Ask | None:
+    def _next(self, at: Ask | RowResult, tries: Counter[str]) -> Ask | None:
         """What to ask now; None where the row is through for this run."""
-        if isinstance(at, Result):
+        if isinstance(at, RowResult):
             fresh = self.course.options.retry_failed and at.again and not tries[at.again.key]
             return at.again if fresh else None
         most = TRIES if at.why.startswith("reply_") else 1
         return at if tries[at.key] < most else None
 
-    def _keep(self, sample: Sample, ask: Ask, result: CallResult) -> None:
+    def _keep(self, sample: RawSample, ask: Ask, result: CallResult) -> None:
         """Record the call, show it, and hold it against the budget."""
         record, options = self._record(sample, ask, result), self.course.options
         if self.client.answered or not result.fault.startswith("refused"):
@@ -169,7 +169,7 @@ class AnnotateRun:
             self.over_budget = True
             self.stop.set()
 
-    def _record(self, sample: Sample, ask: Ask, result: CallResult) -> CallRecord:
+    def _record(self, sample: RawSample, ask: Ask, result: CallResult) -> CallRecord:
         """A finished call as the journal keeps it."""
         done, options = result.reply, self.course.options
         read, written = (done.tokens_in, done.tokens_out) if done else (None, None)

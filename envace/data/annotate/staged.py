@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from envace.config import Params
 from envace.data import jsontext
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.faults import Fault, Reject
 from envace.data.prompt_length import TokenCounter, prompt_counter
 from envace.data.row_forms import first_prompt
@@ -33,7 +33,7 @@ class WouldStage:
         count, _ = prompt_counter(params)
         return cls(read_ratios(params.data.select), params.seed, count, params.data.max_first_prompt_tokens)
 
-    def fault(self, sample: Sample) -> Fault | None:
+    def fault(self, sample: RawSample) -> Fault | None:
         """Why staging would leave the row out; None where it would not."""
         tokens = self._tokens(sample)
         if tokens > self.limit:
@@ -43,7 +43,7 @@ class WouldStage:
             return Fault(Reject.NOT_SELECTED, "row", "is left out by data.select")
         return None
 
-    def _tokens(self, sample: Sample) -> int:
+    def _tokens(self, sample: RawSample) -> int:
         prompt = [
             {"role": m["role"], "content": m.get("content") or ""} for m in first_prompt(sample.messages)
         ]
@@ -51,7 +51,7 @@ class WouldStage:
         return self.count(row, sample.tools)
 
 
-def _size(sample: Sample, tokens: int) -> RowSize:
+def _size(sample: RawSample, tokens: int) -> RowSize:
     said = [{**m, "tool_calls": m.get("tool_calls") or []} for m in sample.messages]
     bare = {"messages": said, "interaction_kwargs": {"checklist_list": [[]]}, "tags": []}
     return size_of({"extra_info": bare}, len(sample.tools), tokens)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.annotate.journal import CallRecord
-from envace.data.annotate.next_call import Outcome, Result
+from envace.data.annotate.next_call import RowOutcome, RowResult
 from envace.types import JSON
 
 SUMS = ("requests", "read", "written", "seconds", "usd")
@@ -24,7 +24,7 @@ class Tally:
     not_sampled: int = 0
     """Pass the rules, but --limit takes others."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    reasons: dict[str, Counter[str]] = field(default_factory=lambda: {o.value: Counter() for o in Outcome})
+    reasons: dict[str, Counter[str]] = field(default_factory=lambda: {o.value: Counter() for o in RowOutcome})
     rejecting: Counter[str] = field(default_factory=Counter)
     """Rows rejected, by filter pass."""
     labels: Counter[str] = field(default_factory=Counter)
@@ -32,16 +32,16 @@ class Tally:
     licences: Counter[str] = field(default_factory=Counter)
     calls: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def row(self, outcome: Outcome, reason: str = "", call: str = "") -> None:
+    def row(self, outcome: RowOutcome, reason: str = "", call: str = "") -> None:
         """One row and what became of it."""
         self.read += 1
         self.outcomes[outcome] += 1
         if reason:
             self.reasons[outcome][reason] += 1
-        if outcome is Outcome.REJECTED and call:
+        if outcome is RowOutcome.REJECTED and call:
             self.rejecting[call] += 1
 
-    def annotated(self, sample: Sample, result: Result) -> None:
+    def annotated(self, sample: RawSample, result: RowResult) -> None:
         """The labels of an annotated row."""
         items = [item for turn in result.label.turns for item in turn]
         evidence = [part for item in items for part in item["evidence"]]
@@ -74,7 +74,7 @@ class Tally:
 
     def report(self) -> dict[str, JSON]:
         """Plain data. Raises AssertionError where rows are missing."""
-        counts = {**{o.value: self.outcomes[o] for o in Outcome}, "not_sampled": self.not_sampled}
+        counts = {**{o.value: self.outcomes[o] for o in RowOutcome}, "not_sampled": self.not_sampled}
         if sum(counts.values()) != self.read:
             raise AssertionError(f"{self.read} rows read, but {counts}")
         return {

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
-from envace.data.annotate.dialogue import Sample
+from envace.data.annotate.dialogue import RawSample
 from envace.data.annotate.journal import CallRecord
-from envace.data.annotate.next_call import Course, Outcome, Result
+from envace.data.annotate.next_call import Course, RowOutcome, RowResult
 from envace.data.annotate.page import page
 from envace.data.annotate.rows import RejectedRow, Triage
 from envace.data.annotate.tally import Tally
@@ -36,26 +36,26 @@ class Writer:
         self.course, self.files = course, files
         self.tally = Tally()
         self.lines: dict[str, int] = dict.fromkeys(files, 0)
-        self.spot: list[tuple[str, dict[str, JSON], Sample]] = []  # a heap: the smallest leaves first
+        self.spot: list[tuple[str, dict[str, JSON], RawSample]] = []  # a heap: the smallest leaves first
 
     def left_out(self, row: RejectedRow) -> None:
         """A row no call was made for."""
-        self.tally.row(Outcome.REJECTED, row.reason)
+        self.tally.row(RowOutcome.REJECTED, row.reason)
         self._line(REJECTED, row.line())
 
-    def sample(self, sample: Sample) -> None:
+    def sample(self, sample: RawSample) -> None:
         """A candidate, whatever became of it."""
         at, records = self.course.at(sample), self.course.asked(sample)
         self.tally.called(records)
-        if not isinstance(at, Result):
-            at = Result(Outcome.UNDECIDED, at.why, at.call)
+        if not isinstance(at, RowResult):
+            at = RowResult(RowOutcome.UNDECIDED, at.why, at.call)
         self.tally.row(at.outcome, at.reason, at.call)
-        if at.outcome is Outcome.ANNOTATED:
+        if at.outcome is RowOutcome.ANNOTATED:
             self.tally.annotated(sample, at)
             row = annotated(sample, at, records, self.course)
             self._line(ANNOTATED, row)
             self._maybe_shown(row, sample)
-        elif at.outcome is Outcome.REJECTED:
+        elif at.outcome is RowOutcome.REJECTED:
             about = {"where": sample.where, "uuid": sample.uuid, "reason": at.reason}
             self._line(REJECTED, {**about, "field": "messages", "message": at.detail, "call": at.call})
         else:
@@ -67,7 +67,7 @@ class Writer:
         self.files[name].write(text + "\n")
         self.lines[name] += 1
 
-    def _maybe_shown(self, row: dict[str, JSON], sample: Sample) -> None:
+    def _maybe_shown(self, row: dict[str, JSON], sample: RawSample) -> None:
         """Keep the rows with the highest hash of seed and id: random, yet the same every time."""
         options = self.course.options
         rank = hashlib.sha256(f"{options.seed}/{sample.key}".encode()).hexdigest()
@@ -99,14 +99,16 @@ def write(course: Course, triage: Triage) -> dict[str, JSON]:
     shown = sorted(writer.spot, key=lambda s: s[0], reverse=True)
     write_text(
         out / SPOT,
-        page([(row, sample) for _, row, sample in shown], writer.tally.outcomes[Outcome.ANNOTATED]),
+        page([(row, sample) for _, row, sample in shown], writer.tally.outcomes[RowOutcome.ANNOTATED]),
     )
     report = _report(course, writer, triage, out)
     write_text(out / REPORT, json.dumps(report, indent=2, sort_keys=True) + "\n")
     return report
 
 
-def annotated(sample: Sample, result: Result, records: list[CallRecord], course: Course) -> dict[str, JSON]:
+def annotated(
+    sample: RawSample, result: RowResult, records: list[CallRecord], course: Course
+) -> dict[str, JSON]:
     """The row with its checklists; what its calls cost is shared out evenly over its items."""
     prices = [r["usd"] for r in records if r["reply"] is not None]
     usd = None if None in prices else sum(prices)
@@ -134,7 +136,7 @@ def annotated(sample: Sample, result: Result, records: list[CallRecord], course:
     }
 
 
-def _licence(sample: Sample, of_source: str) -> dict[str, str]:
+def _licence(sample: RawSample, of_source: str) -> dict[str, str]:
     """The source's licence, for a row that states none."""
     stated = sample.about.get("license") or sample.about.get("licence")
     return {"licence": of_source} if of_source and not stated else {}
