@@ -45,7 +45,7 @@ ADVICE = (
 
 
 def graph(root: Path, targets: Iterable[str] = ()) -> Graph:
-    """The stages; targets narrow it to themselves and what they need. Raises UserError where DVC reads none."""
+    """The stages; targets narrow it to themselves and what they need. Raises UserError without any."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -127,7 +127,9 @@ class Commands:
         self._running: list[children.Child] = []
 
     def reproduce(self, stage: str, force: bool, parent_task: Mapping[str, str]) -> bool:
-        """`dvc repro` of one stage; false when it was unchanged. Raises StageFailed with the stage's own words."""
+        """`dvc repro` of one stage; false when it was unchanged. Raises StageFailed with the stage's own
+        words.
+        """
         note = self.state / "failed" / f"{stage}.json"
         note.unlink(missing_ok=True)
         forced = ["--force"] if force else []

@@ -1,7 +1,8 @@
 """What every stage does before and after its own work.
 
-Flows in: the command line, params.yaml, variables set by `flows.reproduce`. Flows out: one Prefect flow run, one
-MLflow run in a truthful end state, an exit status, and on failure one message plus `.state/logs/<stage>.log`.
+Flows in: the command line, params.yaml, variables set by `flows.reproduce`. Flows out: one Prefect flow run,
+one MLflow run in a truthful end state, an exit status, and on failure one message plus
+`.state/logs/<stage>.log`.
 Invariant: parameters are checked before anything heavy is imported; a stage that exits 0 did all its work.
 """
 
@@ -185,7 +186,7 @@ def check_prefect() -> None:
 
 
 def leave(code: int) -> None:
-    """Exit. After an interrupt at once: Prefect's exit handlers would wait minutes for a server that is gone."""
+    """Exit. After an interrupt at once: Prefect's exit handlers would wait minutes for a server gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     if code == _signals.INTERRUPTED:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM, in the one place that knows of them.
 
-Flows in: signals of this process, also those whose handler is Prefect's. Flows out: a KeyboardInterrupt that unwinds
-the block, and whatever must still happen when unwinding takes too long.
+Flows in: signals of this process, also those whose handler is Prefect's. Flows out: a KeyboardInterrupt that
+unwinds the block, and whatever must still happen when unwinding takes too long.
 Invariant: after a signal the process is gone within the time allowed, with the end state of its runs written.
 """
 
@@ -67,9 +67,9 @@ def finishing(finish: Callable[[], None]) -> Iterator[None]:
 def interruptible(first: Callable[[], None] | None = None) -> Iterator[None]:
     """SIGTERM unwinds this block like Ctrl-C, so that runs get their end state and children are ended.
 
-    first: called before anything else; then the handler that was in place has its turn (Prefect's reports the flow
-    run as cancelled). Under a Prefect worker SIGTERM then stays with Prefect, whose handler raises: replaced, it
-    could not tell the wish to cancel from a crash.
+    first: called before anything else; then the handler that was in place has its turn (Prefect's reports the
+    flow run as cancelled). Under a Prefect worker SIGTERM then stays with Prefect, whose handler raises:
+    replaced, it could not tell the wish to cancel from a crash.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
 """Stage `baseline@<name>`: a policy of somebody else to compare with.
 
-Flows in: `bench.baselines.<name>`. Flows out: `models/<name>/` with a card; a hub model's gigabytes stay in the
-hub's own cache, only its commit is kept here.
+Flows in: `bench.baselines.<name>`. Flows out: `models/<name>/` with a card; a hub model's gigabytes stay in
+the hub's own cache, only its commit is kept here.
 """
 
 from flows._entry import stage

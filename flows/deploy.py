@@ -1,7 +1,7 @@
 """The scheduled deployment: `python -m flows.deploy` makes the work pool and registers prefect.yaml.
 
-Flows in: `prefect` of params.yaml, a running Prefect server. Flows out: a process work pool and the deployment
-`reproduce/nightly` on it.
+Flows in: `prefect` of params.yaml, a running Prefect server. Flows out: a process work pool and the
+deployment `reproduce/nightly` on it.
 Invariant: repeating it changes nothing but the schedule's values.
 """
 
@@ -56,10 +56,9 @@ def deploy(params: Params, root: Path) -> None:
     prefect(root, env, "work-pool", "create", pool, "--type", "process", "--overwrite")
     prefect(root, env, "deploy", "--all", "--prefect-file", "prefect.yaml")
     print(f"deployment reproduce/nightly on work pool {pool}, schedule {params.prefect.cron!r}")
-    print(f"serve it: PREFECT_API_URL={env['PREFECT_API_URL']} .venv/bin/prefect worker start --pool {pool}")
-    print(
-        f"run now:  PREFECT_API_URL={env['PREFECT_API_URL']} .venv/bin/prefect deployment run reproduce/nightly --watch"
-    )
+    prefix = f"PREFECT_API_URL={env['PREFECT_API_URL']} .venv/bin/prefect"
+    print(f"serve it: {prefix} worker start --pool {pool}")
+    print(f"run now:  {prefix} deployment run reproduce/nightly --watch")
 
 
 def main() -> None:

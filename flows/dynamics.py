@@ -1,6 +1,7 @@
 """Stage `dynamics@<arm>-<seed>-<step>-<benchmark>`: a point on the curve of training.
 
-Flows in: the weights that training kept of a step (step 0: `models/start`), a benchmark of `evaluate` or of `bench`.
+Flows in: the weights that training kept of a step (step 0: `models/start`), a benchmark of `evaluate` or of
+`bench`.
 Flows out: `results/dynamics/<arm>-<seed>-<step>-<benchmark>/`.
 Invariant: a step whose weights were not kept fails with one sentence that names the parameters to set.
 """

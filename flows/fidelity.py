@@ -1,6 +1,7 @@
 """Stage `fidelity@<policy>`: rehearsed responses and whole rehearsals held against the true world.
 
-Flows in: `models/<policy>/`, held-out tasks with their true responses. Flows out: `results/fidelity/<policy>/`.
+Flows in: `models/<policy>/`, held-out tasks with their true responses. Flows out:
+`results/fidelity/<policy>/`.
 Invariant: the true response is never part of a prompt.
 """
 

@@ -1,11 +1,12 @@
 """The whole pipeline: DVC's graph seen by Prefect, one task a stage.
 
-Flows in: dvc.yaml, params.yaml. Flows out: everything `dvc repro` makes, with retries, cancelling, a Prefect run
-to look at and one MLflow parent run.
-Invariant: DVC alone decides what is stale and runs each stage exactly once; when nothing is stale, no server and
-no run is made. One pipeline at a time; leftovers of a killed one are ended at the next start.
+Flows in: dvc.yaml, params.yaml. Flows out: everything `dvc repro` makes, with retries, cancelling, a Prefect
+run to look at and one MLflow parent run.
+Invariant: DVC alone decides what is stale and runs each stage exactly once; when nothing is stale, no server
+and no run is made. One pipeline at a time; leftovers of a killed one are ended at the next start.
 
-A local or S3 source that changed since it was staged is told before anything runs, since DVC does not look there.
+A local or S3 source that changed since it was staged is told before anything runs, since DVC does not look
+there.
 
 `python -m flows.reproduce [stage ...] [--force] [--jobs N] [--keep-rows]`
 """

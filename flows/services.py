@@ -1,9 +1,9 @@
 """The Prefect and MLflow servers, started and stopped by hand: `python -m flows.services up|down|status`.
 
-Flows in: ports of params.yaml. Flows out: two detached processes, `.state/services.json` naming them, logs under
-`.state/logs/`, and their addresses in the environment of stages (`use`).
-Invariant: both servers keep their data under `.state/`, the same stores stages use without them; only processes
-named in services.json, with the same start time, are ever stopped.
+Flows in: ports of params.yaml. Flows out: two detached processes, `.state/services.json` naming them, logs
+under `.state/logs/`, and their addresses in the environment of stages (`use`).
+Invariant: both servers keep their data under `.state/`, the same stores stages use without them; only
+processes named in services.json, with the same start time, are ever stopped.
 """
 
 from __future__ import annotations

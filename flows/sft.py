@@ -1,4 +1,5 @@
-"""Stage `sft@<seed>`: the start policy, trained on with expert texts for about as long as rehearsal training takes.
+"""Stage `sft@<seed>`: the start policy, trained on with expert texts for about as long as rehearsal training
+takes.
 
 Flows in: `models/start/`, `sft` of params.yaml. Flows out: `models/sft-<seed>/` with its card.
 Invariant: it sees only tasks of the split "warm", as the start policy did; nothing is rehearsed or rewarded.

@@ -1,6 +1,7 @@
 """Stage `stage_data`: rows of the configured source -> checked tasks, split into train and held.
 
-Flows in: `data`, `desk` of params.yaml. Flows out: `data/staged/` with both splits, the manifest and the rejects.
+Flows in: `data`, `desk` of params.yaml. Flows out: `data/staged/` with both splits, the manifest and the
+rejects.
 Invariant: every row of the source is in exactly one of train, held, rejects.
 """
 

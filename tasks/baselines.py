@@ -1,6 +1,7 @@
 """Policies of somebody else to compare with.
 
-Flows in: `bench.baselines`. Flows out: `models/<name>/` with a card that points at a hub's commit or a server.
+Flows in: `bench.baselines`. Flows out: `models/<name>/` with a card that points at a hub's commit or a
+server.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ ASKED = ("context", "tool_parser", "reasoning_parser", "thinking", "extra_body")
 
 @task(cache_policy=NO_CACHE)
 def write_baseline(run: Run, name: str, out: Path) -> PolicyRef:
-    """The card of `bench.baselines.<name>`: a hub model at its commit, or a server and the model it offers."""
+    """The card of `bench.baselines.<name>`: a hub model at its commit, or a server and its model."""
     base = run.params.bench.baselines[name]
     ref = PolicyRef(kind="hub", uri=base.uri, revision=base.revision, name=name)
     if base.base_url:

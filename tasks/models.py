@@ -79,7 +79,9 @@ def _start_ref(run: Run, kind: str) -> PolicyRef:
 
 
 def _bring(files: Iterable[Path], folder: Path, link: bool = True) -> None:
-    """All files but a card, which speaks of another folder. Links cost no space; another file system gets copies."""
+    """All files but a card, which speaks of another folder. Links cost no space; another file system gets
+    copies.
+    """
     for item in sorted(p for p in files if p.is_file() and p.name != "card.json"):
         target = folder / item.name
         try:
@@ -100,7 +102,9 @@ def _show_update(run: Run, event: Mapping[str, float]) -> None:
 
 @task(cache_policy=NO_CACHE)
 def make_supervised(run: Run, seed: int, out: Path) -> PolicyRef:
-    """The start policy after `sft.updates` more supervised updates. Raises UserError for a policy that has none."""
+    """The start policy after `sft.updates` more supervised updates. Raises UserError for a policy that has
+    none.
+    """
     from envace.warmstart.training import continue_start
 
     kind, start = run.params.policy.kind, run.path("models/start")

@@ -28,7 +28,7 @@ def split_file(run: Run, split: str) -> Path:
 
 
 def read_split(run: Run, split: str) -> list[Task]:
-    """The tasks of a staged split: train, held, unseen or files. Raises DataError naming what would stage it."""
+    """The tasks of a split: train, held, unseen or files. Raises DataError naming what would stage it."""
     from envace.data.store import read_tasks
     from envace.rollout.few_shot import lend
     from envace.worlds import registry as worlds

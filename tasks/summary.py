@@ -1,7 +1,8 @@
 """What a pipeline's own MLflow run says: the numbers it is compared by, and its curves of training.
 
 Flows in: result files of the current parameters, cached or new. Flows out: metrics of the parent run.
-Invariant: read only; a file that is not there yet, or a score that was withheld, is absent. Names have one slash.
+Invariant: read only; a file that is not there yet, or a score that was withheld, is absent. Names have one
+slash.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from envace.config import Params
 from envace.track.run_log import RunLog
+from envace.types import JSON, ScoreRecord
 
 OURS = "envace"  # the harness of benchmarks that are played in this process
 
@@ -37,9 +38,9 @@ def summary_metrics(root: Path, params: Params) -> dict[str, float]:
     for policy in params.fidelity.policies:
         found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
     for policy in params.bench.policies:
-        for benchmark in params.bench.benchmarks:
-            for s in _given(root / "results/bench" / f"{policy}-{benchmark}"):
-                name = f"{benchmark}.{s['subset']}.{s['metric']}.{s['source']}"
+        for upstream in params.bench.benchmarks:
+            for s in _given(root / "results/bench" / f"{policy}-{upstream}"):
+                name = f"{upstream}.{s['subset']}.{s['metric']}.{s['source']}"
                 found[f"bench/{policy}.{name}"] = float(s["score"])
     for name in params.train.runs:
         found |= _training(root / "runs/train" / name, name)
@@ -54,7 +55,7 @@ def _scores(folder: Path, section: str, name: str) -> dict[str, float]:
     return {f"{section}/{name}.{_metric(s)}": float(s["score"]) for s in _given(folder)}
 
 
-def _given(folder: Path) -> list[dict[str, Any]]:
+def _given(folder: Path) -> list[dict[str, JSON]]:
     """The score records of a folder that are not withheld."""
     scores = _read(folder / "scores.json").get("scores", [])
     return [s for s in scores if s.get("score") is not None]
@@ -72,7 +73,7 @@ def curve_points(root: Path, params: Params) -> list[tuple[int, dict[str, float]
     return [(step, values) for step, values in found if values]
 
 
-def curve_name(score: Any) -> str:
+def curve_name(score: ScoreRecord | Mapping[str, JSON]) -> str:
     """Of one score in a curve: `desk.success`, `tau2.macro.reward.derived`."""
     s = score if isinstance(score, Mapping) else asdict(score)
     if s["harness"] == OURS:
@@ -80,7 +81,7 @@ def curve_name(score: Any) -> str:
     return f"{s['benchmark']}.{s['subset']}.{s['metric']}.{s['source']}"
 
 
-def _metric(score: Mapping[str, Any]) -> str:
+def _metric(score: Mapping[str, JSON]) -> str:
     subset = score.get("subset") or ""
     return score["metric"] if subset in ("", "all", "held", "overall") else f"{subset}.{score['metric']}"
 
@@ -94,7 +95,7 @@ def _training(folder: Path, name: str) -> dict[str, float]:
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, JSON]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -102,7 +103,7 @@ def _read(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(data: Mapping[str, JSON]) -> dict[str, float]:
     return {
         k: float(v)
         for k, v in data.items()

@@ -27,7 +27,7 @@ from tasks.summary import log_summary
 
 
 class ProjectStore(store.Store):
-    """The MLflow store of this project, with its parent runs. What earlier processes left is put right first."""
+    """The MLflow store of this project and its parents. What earlier processes left is put right first."""
 
     def __init__(self, params: Params, root: Path, state: Path):
         uri = os.environ.get("MLFLOW_TRACKING_URI") or store.default_uri(state)
@@ -183,7 +183,7 @@ def trace_episodes(run: Run, candidates: Iterable[traces.Candidate | None], kind
 
 @contextmanager
 def traced(run: Run, policy: str) -> Iterator[list[Episode]]:
-    """Episodes put into the list become traces when the block ends, and so do those of a pool that gave up."""
+    """Episodes put into the list become traces when the block ends; so do those of a pool that gave up."""
     from envace.rollout.pool import PoolAborted
 
     episodes: list[Episode] = []

@@ -1,9 +1,9 @@
 """The trainer as a process, and the leftovers of one that was not watched to its end.
 
-Flows in: a command, its environment and a work folder. Flows out: a child whose card `trainer.pid` names it and
-who watches it.
-Invariant: only processes are signalled that carry this work folder in their environment or are in the session that
-the card's process opened.
+Flows in: a command, its environment and a work folder. Flows out: a child whose card `trainer.pid` names it
+and who watches it.
+Invariant: only processes are signalled that carry this work folder in their environment or are in the session
+that the card's process opened.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _card(work: Path) -> tuple[ProcessIdentity | None, ProcessIdentity | None]:
 def running(work: Path) -> list[psutil.Process]:
     """Live processes started for a work folder.
 
-    Most carry the variable; some of Ray's helpers overwrite their environment with a title, but stay in the session
-    that the trainer opened. Its number is not given away while they live.
+    Most carry the variable; some of Ray's helpers overwrite their environment with a title, but stay in the
+    session that the trainer opened. Its number is not given away while they live.
     """
     trainer, _ = _card(work)
     found = set(processes.carriers(str(work), VARIABLE))

@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from envace.types import JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def last_beat(work: Path) -> float:
     return max((p.stat().st_mtime for p in paths if p.exists()), default=0.0)
 
 
-def write_episodes(work: Path, step: int, episodes: list[dict[str, Any]]) -> None:
+def write_episodes(work: Path, step: int, episodes: list[dict[str, JSON]]) -> None:
     """Save the episodes of one step, whole or not at all."""
     folder = work / "episodes"
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,17 +81,17 @@ def write_episodes(work: Path, step: int, episodes: list[dict[str, Any]]) -> Non
     os.replace(part, part.with_suffix(".jsonl"))
 
 
-def read_steps(work: Path, last: int | None = None) -> list[dict[str, Any]]:
+def read_steps(work: Path, last: int | None = None) -> list[dict[str, JSON]]:
     """Metrics in step order up to `last`; of a step repeated after a resume the last record counts."""
     by_step = {record["step"]: record for record in read_lines(work / "metrics.jsonl")}
     return [by_step[k] for k in sorted(by_step) if last is None or k <= last]
 
 
-def read_lines(path: Path, offset: int = 0) -> list[dict[str, Any]]:
+def read_lines(path: Path, offset: int = 0) -> list[dict[str, JSON]]:
     return [record for record, _ in follow(path, offset)]
 
 
-def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, JSON], int]]:
     """Complete lines from a byte offset on, each with the offset behind it."""
     if not path.exists():
         return
@@ -103,7 +104,7 @@ def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
             yield json.loads(line), offset
 
 
-def append(path: Path, record: dict[str, Any]) -> None:
+def append(path: Path, record: dict[str, JSON]) -> None:
     """One JSON line more."""
     with path.open("a", encoding="utf-8") as f:
         f.write(json.dumps(record) + "\n")

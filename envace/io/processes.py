@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from envace.types import JSON
+
 OWNERS = "envaceOWNERS"  # environment variable: tokens of the owners a process descends from, joined by ":"
 GRACE_S = 5.0  # between asking a process to end and ending it
 GONE = (psutil.NoSuchProcess, ProcessLookupError)
@@ -38,7 +40,7 @@ class ProcessIdentity:
     """Clock ticks between the boot and the start of the process."""
 
     @classmethod
-    def read(cls, data: Mapping[str, object]) -> ProcessIdentity | None:
+    def read(cls, data: Mapping[str, JSON]) -> ProcessIdentity | None:
         """From what `asdict` wrote, as JSON or as text; None where something is missing."""
         try:
             return cls(

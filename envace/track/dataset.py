@@ -1,9 +1,9 @@
 """Staged rows as MLflow datasets of a run.
 
-Flows in: `data/staged/`. Flows out: a dataset input a split on one run, named like `desk-train`, for training or for
-evaluation; where MLflow takes none, the checksums as tags `data.<split>`.
-Invariant: digest and source are those of the bytes on disk, and counts stand beside them only when the manifest
-speaks of the same bytes; a store that is away stops no stage and loses no checksum.
+Flows in: `data/staged/`. Flows out: a dataset input a split on one run, named like `desk-train`, for training
+or for evaluation; where MLflow takes none, the checksums as tags `data.<split>`.
+Invariant: digest and source are those of the bytes on disk, and counts stand beside them only when the
+manifest speaks of the same bytes; a store that is away stops no stage and loses no checksum.
 """
 
 from __future__ import annotations

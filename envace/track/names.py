@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+
+from envace.types import JSON
 
 SPELLED = {
     "@": "_at_",
@@ -82,7 +83,7 @@ def param_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-/ :]+", "_", name)[:LONGEST_NAME]
 
 
-def param_value(value: Any) -> str:
+def param_value(value: JSON | Callable[..., JSON]) -> str:
     """Text that is equal for equal values in every process: functions by name, no memory addresses."""
     if callable(value) and hasattr(value, "__qualname__"):
         text = f"{value.__module__}.{value.__qualname__}"

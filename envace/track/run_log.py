@@ -1,9 +1,9 @@
 """The log of one MLflow run, from any thread or task, also while the store is away.
 
-Flows in: a run id, metrics, params, tags, an end state. Flows out: all of it in the store; what a dead store could not
-take as lines in `.state/mlflow-buffer/`, sent at the next start.
-Invariant: every write names its run (there is no global active run); a store that goes away in mid-run loses nothing
-and stops nothing. MLflow's own client retries and then raises; its queue drops what fails.
+Flows in: a run id, metrics, params, tags, an end state. Flows out: all of it in the store; what a dead store
+could not take as lines in `.state/mlflow-buffer/`, sent at the next start.
+Invariant: every write names its run (there is no global active run); a store that goes away in mid-run loses
+nothing and stops nothing. MLflow's own client retries and then raises; its queue drops what fails.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class RunLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         _append(path, {"op": "owner", "data": asdict(identify())})
         print(
-            f"warning: MLflow went away ({self.redactor.text(cause)}); the run goes on, its log waits in {path} and "
-            "is sent at the next start",
+            f"warning: MLflow went away ({self.redactor.text(cause)}); the run goes on, its log waits in {path} "
+            "and is sent at the next start",
             file=sys.stderr,
             flush=True,
         )

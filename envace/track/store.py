@@ -1,8 +1,8 @@
 """The MLflow store: connected, with the experiment of this project and its runs.
 
 Flows in: a tracking address, the name of an experiment. Flows out: `RunLog`s of new and found runs.
-Invariant: a dead store at the start refuses (EnvironmentUnready). Every run carries the identity of its process, so that
-what a killed process left RUNNING is marked KILLED by whoever comes next.
+Invariant: a dead store at the start refuses (EnvironmentUnready). Every run carries the identity of its
+process, so that what a killed process left RUNNING is marked KILLED by whoever comes next.
 """
 
 from __future__ import annotations

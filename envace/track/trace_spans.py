@@ -1,12 +1,13 @@
 """One episode as an MLflow trace.
 
 Flows in: an `Episode` and the run it belongs to. Flows out: MLflow's `TraceInfo` and spans, ready to be sent.
-Invariant: ids depend on the run and the episode alone, so writing twice makes one trace; every text is redacted
-before it is cut, and nothing is longer than its limit.
+Invariant: ids depend on the run and the episode alone, so writing twice makes one trace; every text is
+redacted before it is cut, and nothing is longer than its limit.
 
-Reward and verdicts are feedback. Recorded times: the episode's length, each generation, the seconds of its judge. What
-took the rest (an executable world, a server asked for a call, a generation stored without its time) shares what is left
-by tokens, and says so (`timing`). What was rehearsed at the same time begins at the same time.
+Reward and verdicts are feedback. Recorded times: the episode's length, each generation, the seconds of its
+judge. What took the rest (an executable world, a server asked for a call, a generation stored without its
+time) shares what is left by tokens, and says so (`timing`). What was rehearsed at the same time begins at the
+same time.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ def _times(steps: Sequence[Step], seconds: float) -> list[tuple[int, int]]:
 
 
 def _at_once(steps: Sequence[Step]) -> list[list[Step]]:
-    """Steps that begin together. One whose time is not known stands alone: nobody knows what it was beside of."""
+    """Steps that begin together. One whose time is not known stands alone: nobody knows what it was beside
+    of.
+    """
     groups: list[list[Step]] = []
     for step in steps:
         timed = step.seconds is not None and groups and groups[-1][-1].seconds is not None

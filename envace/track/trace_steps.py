@@ -1,8 +1,9 @@
 """What of an episode a trace shows, step by step; each becomes a span.
 
-Flows in: an `Episode`, whole or as training keeps it. Flows out: `Step`s in the order in which things happened.
-Invariant: every message, generation, observation and verdict of the episode is in some step; a failure that has a
-name is in `failures` of the step it happened in.
+Flows in: an `Episode`, whole or as training keeps it. Flows out: `Step`s in the order in which things
+happened.
+Invariant: every message, generation, observation and verdict of the episode is in some step; a failure that
+has a name is in `failures` of the step it happened in.
 
 episode (AGENT)       the whole, from the first message to the stop
   ACT (CHAT_MODEL)    what was said since the last one -> the message with its calls
@@ -131,7 +132,7 @@ def _act(g: Generation | None, message: Message, heard: Sequence[Message]) -> St
 def _answer(
     call: ToolCall | None, message: Message, seen: Observation, g: Generation | None
 ) -> Iterator[Step]:
-    """Who answered a call; and before it what REHEARSE wrote, where a true source then answered in its place."""
+    """Who answered a call; before it what REHEARSE wrote, where a true source then answered in its place."""
     name, arguments = message.name or (call.name if call else ""), call.arguments if call else {}
     beside = g is not None and g.call_index > 0
     if g and seen.source is not Source.REHEARSAL:

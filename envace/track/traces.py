@@ -1,12 +1,14 @@
 """Episodes of a stage as MLflow traces: a sample, and what failed.
 
-Flows in: the episodes a stage leaves, in memory or as lines of a file. Flows out: traces under the stage's run,
-and `TraceCounts` that say how many.
-Invariant: every episode stays where DVC keeps it; a trace is a picture of it. Whatever goes wrong in making or
-sending one costs that picture alone, is counted and named, and never ends the stage; a store that does not answer
-is left after `FAULTS_TO_STOP` faults in a row or at the deadline (`DEADLINE_S`, longer for very many traces).
+Flows in: the episodes a stage leaves, in memory or as lines of a file. Flows out: traces under the stage's
+run, and `TraceCounts` that say how many.
+Invariant: every episode stays where DVC keeps it; a trace is a picture of it. Whatever goes wrong in making
+or sending one costs that picture alone, is counted and named, and never ends the stage; a store that does not
+answer is left after `FAULTS_TO_STOP` faults in a row or at the deadline (`DEADLINE_S`, longer for very many
+traces).
 
-The sample takes whole groups, chosen by the hash of their id, so that the tries of one prompt stand side by side.
+The sample takes whole groups, chosen by the hash of their id, so that the tries of one prompt stand side by
+side.
 """
 
 from __future__ import annotations
@@ -91,8 +93,8 @@ class TraceCounts:
     def sentence(self) -> str:
         """For the terminal."""
         text = (
-            f"traces: {self.written} of {self.episodes} episodes in MLflow, with {self.chosen_failed} of {self.failed} "
-            f"that failed, {self.seconds:.1f} s"
+            f"traces: {self.written} of {self.episodes} episodes in MLflow, with {self.chosen_failed} of "
+            f"{self.failed} that failed, {self.seconds:.1f} s"
         )
         if self.left_out:
             text += f"; {self.left_out} more failed than mlflow.failed_traces shows"
@@ -125,8 +127,9 @@ def of_file(path: Path, tags: Mapping[str, str]) -> Iterator[Candidate | None]:
 
 
 def choose(candidates: Sequence[Candidate], sample: int, failed: int) -> list[Candidate]:
-    """The sample, then failures that are not in it, the gravest first; at most `failed` failures in all, -1 for all of
-    them."""
+    """The sample, then failures that are not in it, the gravest first; at most `failed` failures in all, -1
+    for all of them.
+    """
     by_hash = sorted(candidates, key=lambda c: (_hash(c.head.group_id), _hash(c.head.id)))
     chosen = by_hash[:sample]
     room = max(0, failed - sum(c.failed for c in chosen)) if failed >= 0 else len(candidates)
@@ -144,7 +147,9 @@ def log_traces(
     tags: Mapping[str, str],
     deadline_s: float | None = None,
 ) -> TraceCounts:
-    """Write the chosen episodes under the run of `log`. Raises nothing that MLflow or an episode is to blame for."""
+    """Write the chosen episodes under the run of `log`. Raises nothing that MLflow or an episode is to blame
+    for.
+    """
     began = time.monotonic()
     found = list(candidates)
     readable = [c for c in found if c is not None]

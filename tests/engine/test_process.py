@@ -28,7 +28,8 @@ import json, os, pathlib, sys, time
 work = pathlib.Path(os.environ["envaceWORK"])
 def emit(phase, step, **metrics):
     with (work / "progress.jsonl").open("a") as f:
-        f.write(json.dumps(dict(phase=phase, step=step, steps=4, metrics=metrics, eta_s=1.0, time=time.time())) + "\\n")
+        event = dict(phase=phase, step=step, steps=4, metrics=metrics, eta_s=1.0, time=time.time())
+        f.write(json.dumps(event) + "\\n")
 def save(step):
     d = work / "checkpoints" / f"global_step_{{step}}"
     d.mkdir(parents=True); (d / "WHOLE").write_text(str(step))

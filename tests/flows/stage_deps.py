@@ -1,11 +1,12 @@
 """Which code each stage of dvc.yaml must watch, from what its flow imports.
 
-`PYTHONPATH=. python tests/flows/stage_deps.py` prints what dvc.yaml lacks and what it has too much; with `--write` it puts the
-wanted dependencies there. Dependencies that are no code (data, weights, results) are left as they are.
+`PYTHONPATH=. python tests/flows/stage_deps.py` prints what dvc.yaml lacks and what it has too much; with
+`--write` it puts the wanted dependencies there. Dependencies that are no code (data, weights, results) are
+left as they are.
 
-A stage watches what its `flows/<stage>.py` reaches by imports, those inside functions and those named in texts
-(`"envace.bench.bfcl.adapter:Bfcl"`) among them. `NEUTRAL` code is left out with what only that reaches, for it cannot
-change an output. A folder stands for its files where a stage uses most of them.
+A stage watches what its `flows/<stage>.py` reaches by imports, those inside functions and those named in
+texts (`"envace.bench.bfcl.adapter:Bfcl"`) among them. `NEUTRAL` code is left out with what only that reaches,
+for it cannot change an output. A folder stands for its files where a stage uses most of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A tiny policy through DVC: served for real under BFCL, and two steps of its training on the curve.
 
-Training itself is replaced by shards as the trainer writes them; the merger, the server, the harness and DVC are real.
+Training itself is replaced by shards as the trainer writes them; the merger, the server, the harness and DVC
+are real.
 """
 
 import json

@@ -74,7 +74,9 @@ def test_an_adapter_makes_no_other_benchmark_stale():
 
 
 def test_stage_modules_import_nothing_heavy():
-    code = "import sys, flows.train, flows.evaluate, flows.reproduce; print([m for m in ('prefect', 'mlflow', 'torch', 'verl', 'ray') if m in sys.modules])"
+    heavy = ("prefect", "mlflow", "torch", "verl", "ray", "dvc")
+    modules = "flows.train, flows.evaluate, flows.reproduce"
+    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

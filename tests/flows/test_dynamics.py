@@ -1,4 +1,4 @@
-"""The curve of training: which steps can be asked, what a point is of, what is said where weights are gone."""
+"""The curve of training: which steps can be asked, what a point is of, what is said without weights."""
 
 import dataclasses
 import json
@@ -65,8 +65,11 @@ def test_the_manifest_names_what_is_left_and_stays_when_training_goes_on(work):
 def test_a_step_that_was_not_kept_or_is_gone_names_what_to_set(work):
     said = kept.manifest(work, 5, "s" * 64)
     kept.require(said, work, "envace-1", 4)
-    with pytest.raises(UserError, match=r"step 3 of envace-1 was not kept \(train.keep_every\); kept are 0, 2, 4, 5: "
-                                        r"name a kept step in dynamics.steps, or set train.keep_every to a divisor of 3"):  # fmt: skip
+    with pytest.raises(
+        UserError,
+        match=r"step 3 of envace-1 was not kept \(train.keep_every\); kept are 0, 2, 4, 5: "
+        r"name a kept step in dynamics.steps, or set train.keep_every to a divisor of 3",
+    ):
         kept.require(said, work, "envace-1", 3)
     (work / "kept/global_step_4/actor/model_world_size_1_rank_0.pt").write_text("others")
     with pytest.raises(DataError, match="step 4 of envace-1 are no longer those"):
@@ -99,8 +102,15 @@ def test_a_curve_that_cannot_be_drawn_is_refused_before_training(change, words):
 def project(tmp_path, monkeypatch, **params) -> Run:
     """A project whose training is over; the merger is replaced by a copy of the bundled weights."""
     monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
-    given = parse({"train": TRAIN, "dynamics": CURVE, "mlflow": {"traces": 0, "failed_traces": 0},
-                   "report": {"bootstrap": 100}, **params})  # fmt: skip
+    given = parse(
+        {
+            "train": TRAIN,
+            "dynamics": CURVE,
+            "mlflow": {"traces": 0, "failed_traces": 0},
+            "report": {"bootstrap": 100},
+            **params,
+        }
+    )
     run = Run("dynamics@envace-1-4-desk", given, tmp_path, Log())
     shutil.copytree(BUNDLED, tmp_path / "models/start")
     write_card(tmp_path / "models/start", PolicyRef(kind="bundled", uri="models/start", name="start"))
@@ -149,8 +159,16 @@ def test_step_0_is_the_start_policy(work, tmp_path, monkeypatch):
 def test_a_point_is_read_as_its_training_reads(work, tmp_path, monkeypatch, capsys, step):
     arms = {"own": {"old_thoughts": "keep", "thought_calls": "execute", "kl": 0.5}}
     train = {**TRAIN, "runs": ["own-1", "envace-1"]}
-    run = project(tmp_path, monkeypatch, arms=arms, train=train, dynamics=CURVE | {"runs": ["own-1", "envace-1"]},
-                  eval={"policies": ["start"]}, tts={"policy": "start"}, fidelity={"policies": ["start"]})  # fmt: skip
+    run = project(
+        tmp_path,
+        monkeypatch,
+        arms=arms,
+        train=train,
+        dynamics=CURVE | {"runs": ["own-1", "envace-1"]},
+        eval={"policies": ["start"]},
+        tts={"policy": "start"},
+        fidelity={"policies": ["start"]},
+    )
     shutil.copytree(tmp_path / "runs/train/envace-1", tmp_path / "runs/train/own-1")
     asked = []
 
@@ -186,11 +204,17 @@ def test_what_a_kill_leaves_of_an_export_goes_and_a_lost_manifest_is_named(work,
         pytest.raises(DataError, match="does not say which steps were kept"),
         task.weights(run, "envace-1", 4, "desk"),
     ):
-        pass  # fmt: skip
+        pass
 
 
 def test_a_curve_asks_for_its_own_number_of_tasks_and_trials_whatever_a_benchmark_says():
-    p = parse({"train": TRAIN, "dynamics": CURVE, "bench": {"trials": 4, "options": {"bfcl": {"limit": 9, "subsets": ["live"]}}}})  # fmt: skip
+    p = parse(
+        {
+            "train": TRAIN,
+            "dynamics": CURVE,
+            "bench": {"trials": 4, "options": {"bfcl": {"limit": 9, "subsets": ["live"]}}},
+        }
+    )
     cut = task.shortened(p)
     assert (cut.eval.limit, cut.eval.trials) == (2, 1)
     own = cut.bench.of("bfcl")

@@ -97,7 +97,8 @@ def test_the_pipeline_caches_retries_and_leaves_one_parent(project):
 
 
 def runs(project):
-    tag = "select r.status, t.value from runs r join tags t on t.run_uuid = r.run_uuid where t.key = 'envace.kind'"
+    kinds = "tags t on t.run_uuid = r.run_uuid where t.key = 'envace.kind'"
+    tag = f"select r.status, t.value from runs r join {kinds}"
     found = rows(project / ".state/mlflow.db", tag)
     return {
         "parents": [s for s, k in found if k == "pipeline"],

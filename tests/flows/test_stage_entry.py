@@ -72,7 +72,10 @@ def test_the_pipeline_refuses_to_run_inside_a_stage(monkeypatch):
 
 
 def test_a_second_pipeline_names_the_first(tmp_path):
-    code = "import sys; from pathlib import Path; from flows import reproduce\nwith reproduce.only_pipeline(Path(sys.argv[1])): pass"
+    code = (
+        "import sys; from pathlib import Path; from flows import reproduce\n"
+        "with reproduce.only_pipeline(Path(sys.argv[1])): pass"
+    )
     with reproduce.only_pipeline(tmp_path):
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
@@ -87,7 +90,8 @@ def test_leftovers_of_a_killed_owner_are_ended_and_others_are_not(tmp_path):
     code = (
         "import subprocess, sys, time; from pathlib import Path; from envace.io import processes\n"
         "with processes.owner(Path(sys.argv[1]), 'pipeline', 'reproduce'):\n"
-        "    c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); print(c.pid, flush=True); time.sleep(60)"
+        "    c = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "    print(c.pid, flush=True); time.sleep(60)"
     )
     bystander = subprocess.Popen(sleeper)
     owner = subprocess.Popen(

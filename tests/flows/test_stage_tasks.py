@@ -158,11 +158,19 @@ def test_a_training_is_logged_by_its_arm_and_seed_and_another_stages_argument_is
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_switch_of_the_method_is_an_mlflow_parameter(preset):
-    """Of a training under the name `method.<switch>` with its arm's value, and of the parent with the common one."""
-    params = parse({
-        "method": {"preset": preset}, "arms": {"paid": {"blame_penalty": 0.3}}, "train": {"runs": ["paid-1"]},
-        "eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]},
-    })  # fmt: skip
+    """Of a training under the name `method.<switch>` with its arm's value, and of the parent with the common
+    one.
+    """
+    params = parse(
+        {
+            "method": {"preset": preset},
+            "arms": {"paid": {"blame_penalty": 0.3}},
+            "train": {"runs": ["paid-1"]},
+            "eval": {"policies": ["start"]},
+            "tts": {"policy": "start"},
+            "fidelity": {"policies": ["start"]},
+        }
+    )
     common = {f"method.{key}": value for key, value in dataclasses.asdict(PRESETS[preset]).items()}
     assert len(common) == len(dataclasses.fields(Method))
     assert "method" in train_stage.train.sections

@@ -119,9 +119,12 @@ KNOWS = Redactor({"a": {"key_env": "K"}}, {"K": KEY})
         (OSError(f"boom {KEY}"), f"boom {MARK}"),
         (OSError(28, f"No space for {KEY}"), f"[Errno 28] No space for {MARK}"),
         (FileNotFoundError(2, "gone", f"/{KEY}/a"), f"[Errno 2] gone: '/{MARK}/a'"),
-        (OSError(18, "across", f"/{KEY}/a", None, f"/{KEY}/b"), f"[Errno 18] across: '/{MARK}/a' -> '/{MARK}/b'"),
+        (
+            OSError(18, "across", f"/{KEY}/a", None, f"/{KEY}/b"),
+            f"[Errno 18] across: '/{MARK}/a' -> '/{MARK}/b'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_the_system_keeps_its_words_whatever_it_was_made_of(error, words):
     assert KNOWS.error(error) is error and str(error) == words
 

@@ -59,8 +59,10 @@ def test_a_run_holds_each_split_with_checksum_source_schema_and_counts(store, st
     log_datasets(log, staged, ("train", "held", "files"))
     held = inputs(log)
     assert {name: tags["mlflow.data.context"] for name, (_, tags) in held.items()} == {
-        "desk-train": "training", "desk-held": "evaluation", "desk-files": "evaluation",
-    }  # fmt: skip
+        "desk-train": "training",
+        "desk-held": "evaluation",
+        "desk-files": "evaluation",
+    }
     train, _ = held["desk-train"]
     whole = manifest(staged)["outputs"]["train.parquet"]["sha256"]
     assert len(train.digest) == 36 and whole.startswith(train.digest)
@@ -167,7 +169,8 @@ def test_a_store_that_refuses_datasets_gets_tags_and_one_line_is_said(store, sta
     log.client = Refusing(store.client)
     log_datasets(log, staged, ("train", "held"))
     assert capsys.readouterr().err == (
-        "warning: MLflow took no dataset (no such endpoint); the run's tags data.<split> name the rows instead\n"
+        "warning: MLflow took no dataset (no such endpoint); "
+        "the run's tags data.<split> name the rows instead\n"
     )
     tags = store.client.get_run(log.run_id).data.tags
     whole = manifest(staged)["outputs"]["train.parquet"]["sha256"]

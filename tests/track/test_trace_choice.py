@@ -77,7 +77,7 @@ def test_episodes_of_a_file_are_found_by_their_lines_and_a_damaged_one_is_counte
     }
 
 
-# --- in a stage -----------------------------------------------------------------------------------------------
+# --- in a stage ---
 
 
 class Stage(Run):

@@ -68,7 +68,7 @@ def test_a_log_that_has_lost_its_store_is_not_asked_again(log, monkeypatch):
     assert (counts.lost, counts.cause) == (2, "MLflow went away earlier")
 
 
-# --- a server -------------------------------------------------------------------------------------------------
+# --- a server ---
 
 
 @pytest.mark.heavy

@@ -18,8 +18,16 @@ def test_an_episode_is_one_tree_in_its_own_order_with_its_words_and_counts(log):
     [trace] = read(log)
     root, *children = trace.data.spans
     assert [s.name for s in children] == [
-        "ACT", "REHEARSE get_order", "validator send", "ACT", "JUDGE turn 0", "ACT", "validator", "ACT", "JUDGE turn 1",
-    ]  # fmt: skip
+        "ACT",
+        "REHEARSE get_order",
+        "validator send",
+        "ACT",
+        "JUDGE turn 0",
+        "ACT",
+        "validator",
+        "ACT",
+        "JUDGE turn 1",
+    ]
     assert root.parent_id is None and {s.parent_id for s in children} == {root.span_id}
     assert [s.span_type for s in (root, *children[:2], children[4])] == [
         "AGENT",
@@ -58,10 +66,18 @@ def test_the_trace_stands_under_its_run_with_session_tags_and_token_counts(log):
     sessions = sorted(t.info.trace_metadata["mlflow.trace.session"] for t in found)
     assert sessions == [f"{log.run_id[:8]}/s3p1"] * 2 + [f"{log.run_id[:8]}/s3p2"]
     tags = next(t for t in found if t.info.tags["envace.episode"] == "s3p1-0").info.tags
-    assert tags.items() >= {
-        "envace.task": "desk-train-7", "envace.group": "s3p1", "envace.policy": "start", "envace.stop": "done",
-        "envace.outcome": "finished", "envace.reward": "0.75", "mlflow.traceName": "desk-train-7",
-    }.items()  # fmt: skip
+    assert (
+        tags.items()
+        >= {
+            "envace.task": "desk-train-7",
+            "envace.group": "s3p1",
+            "envace.policy": "start",
+            "envace.stop": "done",
+            "envace.outcome": "finished",
+            "envace.reward": "0.75",
+            "mlflow.traceName": "desk-train-7",
+        }.items()
+    )
     info = found[0].info
     assert info.trace_metadata["mlflow.sourceRun"] == log.run_id and info.state.value == "OK"
     assert info.token_usage == {"input_tokens": 50, "output_tokens": 100, "total_tokens": 150}
@@ -73,8 +89,11 @@ def test_reward_and_verdicts_are_feedback_and_an_unscored_one_is_an_error_not_a_
     by_id = {t.info.tags["envace.episode"]: t for t in read(log)}
     good = {a.name: a for a in by_id["s3p1-0"].info.assessments}
     assert {n: a.value for n, a in good.items()} == {
-        "reward": 0.75, "turn 0 C0": True, "turn 0 C1": False, "turn 1 C0": True,
-    }  # fmt: skip
+        "reward": 0.75,
+        "turn 0 C0": True,
+        "turn 0 C1": False,
+        "turn 1 C0": True,
+    }
     assert (good["turn 0 C0"].source.source_type, good["turn 0 C0"].source.source_id) == (
         "LLM_JUDGE",
         "judge:1",
@@ -98,7 +117,7 @@ def test_failures_are_the_status_of_their_span_and_events_on_it(log):
         ("validator send", "unknown_tool", ["unknown_tool"]),
         ("ACT", "bad_json", ["bad_json"]),
         ("validator", "bad_json", ["bad_json"]),
-    ]  # fmt: skip
+    ]
     assert children[5].attributes["written"] == "words of act 2" and root.status.status_code == "OK"
     lost = by_id["lost"]
     assert lost.info.state.value == "ERROR"
@@ -126,14 +145,22 @@ def timed():
 
 
 def test_a_generation_takes_the_time_it_took(log):
-    """4 s: four ACT of 0.25, a rehearsal of 0.5, two judgements of 1; half a second is left for two refusals."""
+    """4 s: four ACT of 0.25, a rehearsal of 0.5, two judgements of 1; half a second is left for refusals."""
     write(log, [replace(EPISODE, generations=timed())])
     root, *children = read(log)[0].data.spans
     length = [round((s.end_time_ns - s.start_time_ns) / 1e9, 6) for s in children]
     assert length == [0.25, 0.5, 0.25, 0.25, 1.0, 0.25, 0.25, 0.25, 1.0]
     assert [s.attributes["timing"] for s in children] == [
-        "recorded", "recorded", "by tokens", "recorded", "recorded", "recorded", "by tokens", "recorded", "recorded"
-    ]  # fmt: skip
+        "recorded",
+        "recorded",
+        "by tokens",
+        "recorded",
+        "recorded",
+        "recorded",
+        "by tokens",
+        "recorded",
+        "recorded",
+    ]
     assert (root.end_time_ns - root.start_time_ns) / 1e9 == pytest.approx(4.0)
     assert children[-1].end_time_ns <= root.end_time_ns + 10_000
 
@@ -144,9 +171,10 @@ def test_calls_rehearsed_at_once_begin_at_once_and_count_once(log):
     second = replace(first, call_index=1, seconds=0.75, text="more words")
     answered = replace(OBSERVATIONS[1], source=Source.REHEARSAL, failure=None, error=False)
     e = replace(
-        EPISODE, generations=(*timed()[:2], second, *timed()[2:]),
+        EPISODE,
+        generations=(*timed()[:2], second, *timed()[2:]),
         observations=(OBSERVATIONS[0], answered, OBSERVATIONS[2]),
-    )  # fmt: skip
+    )
     write(log, [e])
     root, act, one, two, after, *_ = read(log)[0].data.spans
     assert [s.name for s in (one, two)] == ["REHEARSE get_order", "REHEARSE send"]
@@ -169,11 +197,16 @@ def test_no_secret_arrives_wherever_it_stood(store, monkeypatch):
         Message(role="tool", name=CANARY, content=content.replace("<", "\\u003c")),
     )
     bad = unscored(
-        id=f"e {CANARY}", task_id=CANARY, group_id=CANARY, messages=said, stop_detail=CANARY,
+        id=f"e {CANARY}",
+        task_id=CANARY,
+        group_id=CANARY,
+        messages=said,
+        stop_detail=CANARY,
         observations=(replace(OBSERVATIONS[0], content={"k": [CANARY], CANARY: 1}),),
-        generations=(replace(EPISODE.generations[3], step=0, text=CANARY),), unscored_reason=f"x: {CANARY}",
+        generations=(replace(EPISODE.generations[3], step=0, text=CANARY),),
+        unscored_reason=f"x: {CANARY}",
         verdicts=(replace(EPISODE.verdicts[0], reason=CANARY, endpoint=CANARY, item_id=CANARY),),
-    )  # fmt: skip
+    )
     assert write(log, [bad]).written == 1
     [trace] = read(log)
     whole = json.dumps([trace.info.to_dict(), [s.to_dict() for s in trace.data.spans]], default=str)

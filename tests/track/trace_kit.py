@@ -1,5 +1,6 @@
-"""Episodes made by hand (two turns, two calls at once, a rehearsed and a refused one, verdicts of a model) and a real
-MLflow store to write them to."""
+"""Episodes made by hand (two turns, two calls at once, a rehearsed and a refused one, verdicts of a model)
+and a real MLflow store to write them to.
+"""
 
 import pytest
 
@@ -40,17 +41,30 @@ MESSAGES = (
 OBSERVATIONS = (
     Observation(content={"state": "sent"}, source=Source.REHEARSAL),
     Observation(
-        content={"error": "no such tool"}, source=Source.VALIDATOR, error=True, failure=FailureReason.UNKNOWN_TOOL
+        content={"error": "no such tool"},
+        source=Source.VALIDATOR,
+        error=True,
+        failure=FailureReason.UNKNOWN_TOOL,
     ),
-    Observation(content={"error": "not JSON"}, source=Source.VALIDATOR, error=True, failure=FailureReason.BAD_JSON),
-)  # fmt: skip
+    Observation(
+        content={"error": "not JSON"}, source=Source.VALIDATOR, error=True, failure=FailureReason.BAD_JSON
+    ),
+)
 
 
 def written(role, step, tokens, turn=0, **more):
     return Generation(
-        role=role, turn=turn, step=step, prompt_ids=(1,) * 10, output_ids=(2,) * tokens, logprobs=(),
-        text=f"words of {role.value} {step}", sampling=Sampling(), finish=FinishReason.STOP, **more,
-    )  # fmt: skip
+        role=role,
+        turn=turn,
+        step=step,
+        prompt_ids=(1,) * 10,
+        output_ids=(2,) * tokens,
+        logprobs=(),
+        text=f"words of {role.value} {step}",
+        sampling=Sampling(),
+        finish=FinishReason.STOP,
+        **more,
+    )
 
 
 GENERATIONS = (
@@ -62,25 +76,52 @@ GENERATIONS = (
 )
 VERDICTS = (
     Verdict(
-        item_id="C0", turn=0, answer=Answer.YES, cost_tokens=90, seconds=0.5, cost=0.25, endpoint="judge:1",
-        requests=2, retries=1, faults={"judge_timeout": 1},
+        item_id="C0",
+        turn=0,
+        answer=Answer.YES,
+        cost_tokens=90,
+        seconds=0.5,
+        cost=0.25,
+        endpoint="judge:1",
+        requests=2,
+        retries=1,
+        faults={"judge_timeout": 1},
     ),
     Verdict(item_id="C1", turn=0, answer=Answer.NO, seconds=0.5, endpoint="judge:1"),
     Verdict(item_id="C0", turn=1, answer=Answer.YES, seconds=1.0, cached=True),
-)  # fmt: skip
+)
 EPISODE = Episode(
-    id="s3p1-0", task_id="desk-train-7", group_id="s3p1", seed=5, prompt_set="abc", generations=GENERATIONS,
-    messages=MESSAGES, observations=OBSERVATIONS, verdicts=VERDICTS, turn_rewards=(0.5, 1.0), reward=0.75,
-    stop=StopReason.DONE, counters={"act": 4, "rehearse": 1, "calls": 2, "errors": 2}, seconds=4.0,
-)  # fmt: skip
+    id="s3p1-0",
+    task_id="desk-train-7",
+    group_id="s3p1",
+    seed=5,
+    prompt_set="abc",
+    generations=GENERATIONS,
+    messages=MESSAGES,
+    observations=OBSERVATIONS,
+    verdicts=VERDICTS,
+    turn_rewards=(0.5, 1.0),
+    reward=0.75,
+    stop=StopReason.DONE,
+    counters={"act": 4, "rehearse": 1, "calls": 2, "errors": 2},
+    seconds=4.0,
+)
 
 
 def unscored(**changes):
     lost = replace(VERDICTS[2], answer=Answer.UNSCORED, reason="judge_timeout: 5 s", cached=False, requests=3)
-    return replace(EPISODE, **{
-        "verdicts": (*VERDICTS[:2], lost), "turn_rewards": (0.5,), "reward": None, "stop": StopReason.JUDGE_FAILED,
-        "unscored_reason": "judge_failed: C0: judge_timeout: 5 s", "stop_detail": "C0: judge_timeout: 5 s", **changes,
-    })  # fmt: skip
+    return replace(
+        EPISODE,
+        **{
+            "verdicts": (*VERDICTS[:2], lost),
+            "turn_rewards": (0.5,),
+            "reward": None,
+            "stop": StopReason.JUDGE_FAILED,
+            "unscored_reason": "judge_failed: C0: judge_timeout: 5 s",
+            "stop_detail": "C0: judge_timeout: 5 s",
+            **changes,
+        },
+    )
 
 
 def episodes(groups, members, **changes):
