@@ -21,7 +21,7 @@ from prefect.cache_policies import NO_CACHE
 
 from envace.bench.summary import nested
 from envace.config import Params
-from envace.engine import kept
+from envace.engine import checkpoints
 from envace.errors import DataError
 from envace.io.files import publish, write_json, write_jsonl
 from envace.policy.card import read_card
@@ -81,7 +81,7 @@ def weights(run: Run, training: str, step: int, benchmark: str) -> Iterator[Path
         return
     said = _manifest(run.path("runs/train", training, "kept.json"))
     work = run.state / "train" / said["work"]
-    kept.require(said, work, training, step)
+    checkpoints.require_kept(said, work, training, step)
     out, began = run.state / "dynamics" / f"{training}-{step}-{benchmark}", time.time()
     out.parent.mkdir(parents=True, exist_ok=True)
     try:

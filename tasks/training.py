@@ -21,7 +21,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 
-from envace.engine.progress import Progress, line, read_steps
+from envace.engine.run_files import Progress, line, read_steps
 from envace.errors import DataError, UserError
 from envace.io.files import check_writable, publish, writable, write_csv, write_json, write_text
 from envace.track.lineage import checkpoint_hash, versions
@@ -118,7 +118,7 @@ class ProgressView:
 @task(cache_policy=NO_CACHE)
 def write_training(run: Run, arm: str, seed: int, result: TrainResult) -> dict[str, JSON]:
     """Metrics and episodes of every step up to the demanded one, from the work folder."""
-    from envace.engine.kept import manifest
+    from envace.engine.checkpoints import manifest
 
     work, out, last = result.work, run.path("runs/train", f"{arm}-{seed}"), result.steps
     steps = read_steps(work, last)

@@ -10,17 +10,19 @@ a time where flash-attention is missing, which costs several times the model).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from tensordict import TensorDict
+from transformers.modeling_outputs import CausalLMOutputWithPast
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from envace.engine.logprob_gap import gap_sums
 from envace.engine.microbatches import carriers, prepare_micro_batches
+from envace.engine.step_metrics import gap_sums
+from envace.types import JSON
 
 # verl asks no method and no key how rows become micro-batches; its engine looks this name up in its own module
 if not hasattr(transformer_impl, "prepare_micro_batches"):
@@ -29,12 +31,15 @@ if not hasattr(transformer_impl, "prepare_micro_batches"):
     )
 transformer_impl.prepare_micro_batches = prepare_micro_batches
 
+Loss = Callable[..., tuple[torch.Tensor, dict[str, JSON]]]
+"""verl's: of model_output, data and dp_group."""
+
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
 class CpuFsdpEngine(FSDPEngineWithLMHead):
     """The reference model is sharded like the trained one: verl would offload it into pinned memory."""
 
-    def _build_fsdp_module(self, module: Any) -> Any:
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         forward_only = self.engine_config.forward_only
         object.__setattr__(self.engine_config, "forward_only", False)
         try:
@@ -42,21 +47,21 @@ class CpuFsdpEngine(FSDPEngineWithLMHead):
         finally:
             object.__setattr__(self.engine_config, "forward_only", forward_only)
 
-    def prepare_model_inputs(self, micro_batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, JSON], dict[str, JSON]]:
         """Rows that begin another one are left to it. The rest start at position 0 and are padded on the right: a
         causal model needs neither mask nor positions."""
         carrier = carriers([row.tolist() for row in micro_batch["input_ids"].unbind()])
         kept = sorted(set(carrier))
-        inputs, args = super().prepare_model_inputs(
-            micro_batch=tu.index_select_tensor_dict(micro_batch, kept)
-        )
-        place = torch.tensor(
-            [kept.index(c) for c in carrier]
-        )  # of each row's carrier among the rows of the model
+        inputs, args = super().prepare_model_inputs(tu.index_select_tensor_dict(micro_batch, kept))
+        place = torch.tensor([kept.index(c) for c in carrier])  # of its carrier among the rows of the model
         return {**inputs, "attention_mask": None, "position_ids": None}, {**args, "place": place}
 
     def prepare_model_outputs(
-        self, output: Any, output_args: dict[str, Any], micro_batch: Any, logits_processor_func: Any
+        self,
+        output: CausalLMOutputWithPast,
+        output_args: dict[str, JSON],
+        micro_batch: TensorDict,
+        logits_processor_func: Callable[..., torch.Tensor] | None,
     ) -> dict[str, torch.Tensor]:
         """Log-probabilities (and entropies) of the responses' tokens, nested like the rows; 0 on prompts."""
         offsets = micro_batch["input_ids"].offsets()
@@ -68,14 +73,12 @@ class CpuFsdpEngine(FSDPEngineWithLMHead):
         wanted = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
         with torch.set_grad_enabled(torch.is_grad_enabled() and wanted):
             entropy = -(logp.exp() * logp).sum(-1)
-        found = {
-            "log_probs": own,
-            "seen_entropy": entropy.detach(),
-            **({"entropy": entropy} if wanted else {}),
-        }
+        found = {"log_probs": own, "seen_entropy": entropy.detach()} | (
+            {"entropy": entropy} if wanted else {}
+        )
         return {name: _nested(value, packed, offsets) for name, value in found.items()}
 
-    def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
+    def forward_step(self, micro_batch: TensorDict, loss_function: Loss | None, forward_only: bool) -> JSON:
         watched = loss_function if loss_function is None or forward_only else watching(loss_function)
         return super().forward_step(micro_batch, watched, forward_only)
 
@@ -96,10 +99,14 @@ def _nested(value: torch.Tensor, packed: torch.Tensor, offsets: torch.Tensor) ->
     return torch.nested.nested_tensor_from_jagged(full, offsets)
 
 
-def watching(loss_function: Callable[..., Any]) -> Callable[..., Any]:
+def watching(loss_function: Loss) -> Loss:
     """The loss, and beside its metrics what tells the server's probabilities from the trainer's."""
 
-    def loss_and_gap(model_output: dict[str, Any], data: Any, dp_group: Any = None) -> Any:
+    def loss_and_gap(
+        model_output: dict[str, torch.Tensor],
+        data: TensorDict,
+        dp_group: torch.distributed.ProcessGroup | None = None,
+    ) -> tuple[torch.Tensor, dict[str, JSON]]:
         loss, metrics = loss_function(model_output=model_output, data=data, dp_group=dp_group)
         return loss, {**metrics, **seen(model_output, data)}
 
@@ -107,7 +114,7 @@ def watching(loss_function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @torch.no_grad()
-def seen(model_output: dict[str, torch.Tensor], data: Any) -> dict[str, Metric]:
+def seen(model_output: dict[str, torch.Tensor], data: TensorDict) -> dict[str, Metric]:
     """Sums over trained tokens: how many, their entropy, and how far they lie from what was sampled."""
     offsets = data["input_ids"].offsets()
     row, column = predicting(data["prompts"].offsets().diff(), offsets.diff())

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 CPU = torch.device("cpu")
+MEMORY = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+HOUSEKEEPING = ("empty_cache", "ipc_collect", "synchronize", "set_device", "reset_peak_memory_stats")
 
 
 def cores(processes: int = 1) -> int:
@@ -25,15 +25,15 @@ def cores(processes: int = 1) -> int:
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
+def _nothing(*args: object, **kwargs: object) -> None:
     """Device housekeeping that a CPU does not need."""
 
 
-def _resident(*args: Any, **kwargs: Any) -> int:
+def _resident(*args: object, **kwargs: object) -> int:
     return psutil.Process().memory_info().rss
 
 
-def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
+def _memory(*args: object, **kwargs: object) -> tuple[int, int]:
     memory = psutil.virtual_memory()
     return memory.available, memory.total
 
@@ -41,16 +41,9 @@ def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
 def _device_module() -> types.ModuleType:
     """torch.cpu with the calls that torch.cuda has besides."""
     module = types.ModuleType("envace_cpu_device")
-    module.__getattr__ = lambda name: getattr(torch.cpu, name)  # type: ignore[method-assign]
-    answers = {
-        name: _resident
-        for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
-    }
+    answers = dict.fromkeys(MEMORY, _resident) | dict.fromkeys(HOUSEKEEPING, _nothing)
     answers |= {
-        name: _nothing
-        for name in ("empty_cache", "ipc_collect", "synchronize", "set_device", "reset_peak_memory_stats")
-    }
-    answers |= {
+        "__getattr__": lambda name: getattr(torch.cpu, name),
         "mem_get_info": _memory,
         "current_device": lambda: CPU,
         "device_count": lambda: 1,
@@ -61,8 +54,7 @@ def _device_module() -> types.ModuleType:
         "manual_seed_all": torch.manual_seed,
         "get_device_name": lambda *a, **k: "CPU",
     }
-    for name, answer in answers.items():
-        setattr(module, name, answer)
+    vars(module).update(answers)
     return module
 
 
@@ -76,6 +68,8 @@ class CpuPlatform(PlatformBase):
     device_name = property(lambda self: "cpu")
     vendor_name = property(lambda self: "cpu")
     device_module = property(lambda self: DEVICE_MODULE)
+    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
 
     def is_available(self) -> bool:
         return True
@@ -89,19 +83,10 @@ class CpuPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None: ...
-
-    def synchronize(self, device_index: int | None = None) -> None: ...
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None: ...
-
-    def empty_cache(self) -> None: ...
+    manual_seed_all = manual_seed
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -112,13 +97,8 @@ class CpuPlatform(PlatformBase):
     def visible_devices_envvar(self) -> str:
         return "CUDA_VISIBLE_DEVICES"
 
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def profiler_start(self) -> None: ...
-
-    def profiler_stop(self) -> None: ...
+    def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def ray_resource_name(self) -> str:
         return "GPU"  # logical: Ray counts verl's workers in it
@@ -128,6 +108,3 @@ class CpuPlatform(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False  # weights travel through shared memory
-
-    def cudart(self) -> None:
-        return None

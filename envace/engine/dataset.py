@@ -1,6 +1,6 @@
 """Staged tasks as verl sees them.
 
-Flows in: the parquet of training rows. Flows out: one small record a task (its index and first messages); the
+Flows in: the parquet of training rows. Flows out: one small record for each task (its index and first messages); the
 agent loop reads the task itself from the same file, so that the queue between processes stays light.
 Invariant: which prompts a step gets is a function of the seed and the step alone (`step_indices`). A resumed
 run therefore sees exactly the prompts an uninterrupted one would, at epoch borders too, and more steps can be
@@ -9,14 +9,14 @@ asked for later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from envace.data.store import read_tasks
-from envace.types import Task
+from envace.types import JSON, Task
 
 
 @lru_cache(maxsize=2)
@@ -38,24 +38,16 @@ def _order(epoch: int, n_tasks: int, seed: int, shuffle: bool) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(n_tasks) if shuffle else np.arange(n_tasks)
 
 
-class TaskDataset(Dataset):
+class TaskDataset(Dataset[dict[str, JSON]]):
     """The dataset class verl is given through data.custom_cls."""
 
-    def __init__(
-        self,
-        data_files: Any,
-        tokenizer: Any = None,
-        processor: Any = None,
-        config: Any = None,
-        max_samples: int = -1,
-    ):
-        path = data_files if isinstance(data_files, str) else list(data_files)[0]
-        self.path, self.tasks = path, tasks_of(path)
+    def __init__(self, data_files: str | Sequence[str], **verls_other_choices: object):
+        self.tasks = tasks_of(data_files if isinstance(data_files, str) else list(data_files)[0])
 
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def __getitem__(self, i: int) -> dict[str, Any]:
+    def __getitem__(self, i: int) -> dict[str, JSON]:
         task = self.tasks[i]
         prompt = [{"role": m.role, "content": m.content} for m in task.prefix]
         return {"index": i, "task_id": task.id, "data_source": task.source, "raw_prompt": prompt}

@@ -17,7 +17,7 @@ from envace.config import Params
 from envace.engine import checkpoints
 from envace.engine.overrides import interpreter
 from envace.errors import StageFailed, UserError
-from envace.policy.card import weights_hash, write_card
+from envace.policy.card import write_card
 from envace.types import PolicyRef
 
 TOKENIZER_FILES = (
@@ -25,7 +25,6 @@ TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
-    "generation_config.json",
 )
 
 
@@ -40,11 +39,10 @@ def export(
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     _merge(params, checkpoints.folder_of(work, step) / "actor", part, work / "export.log")
-    for file in TOKENIZER_FILES:
+    for file in (*TOKENIZER_FILES, "generation_config.json"):
         if (start / file).exists():
             shutil.copy2(start / file, part / file)
-    ref = PolicyRef(kind="trained", uri=str(out), hash=weights_hash(part), step=step, name=name)
-    write_card(part, ref)
+    ref = write_card(part, PolicyRef(kind="trained", uri=str(out), step=step, name=name))
     shutil.rmtree(out, ignore_errors=True)
     os.replace(part, out)
     return ref
@@ -56,8 +54,7 @@ def _merge(params: Params, shards: Path, target: Path, log: Path) -> None:
     env = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
     env.pop("VERL_USE_EXTERNAL_MODULES", None)
     with log.open("wb") as f:
-        done = subprocess.run(
-            argv, stdout=f, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, timeout=3600
-        )
+        streams = {"stdout": f, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(argv, env=env, timeout=3600, **streams)
     if done.returncode or not any(target.glob("*.safetensors")):
         raise StageFailed(f"verl's model merger ended with status {done.returncode} on {shards}", log)

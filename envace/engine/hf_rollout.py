@@ -10,49 +10,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
 
 import ray
 import torch
+from omegaconf import DictConfig
+from torch.distributed.device_mesh import DeviceMesh
+from transformers import AutoModelForCausalLM
+from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from envace.config import EngineParams
 from envace.engine.cpu_platform import cores
-from envace.engine.runfile import current
+from envace.engine.run_files import current
 from envace.policy.batcher import AsyncBatcher
-from envace.policy.generator import BatchGenerator, Job
-from envace.types import Sampling
+from envace.policy.generator import BatchGenerator, GenerationJob
+from envace.types import JSON, Sampling
 
 
 class HFServer:
     """One Ray actor holding a copy of the policy."""
 
-    def __init__(self, config: Any, model_config: Any, rank: int):
-        from transformers import AutoModelForCausalLM
-        from verl.utils.config import omega_conf_to_dataclass
-
+    def __init__(self, config: DictConfig, model_config: DictConfig, rank: int):
         engine = current().params.engine
         # the episodes themselves and verl's queues want a core beside it
         torch.set_num_threads(max(1, cores(engine.gpus_per_node) - 1))
-        self.config, self.model_config = config, omega_conf_to_dataclass(model_config)
-        model = AutoModelForCausalLM.from_pretrained(
-            self.model_config.local_path, dtype=torch.float32, attn_implementation="sdpa"
-        )
-        end = model.generation_config.eos_token_id
-        self.generator = BatchGenerator(
-            model,
-            end if isinstance(end, list) else [end],
-            max_batch=engine.concurrency,
-            seed=config.seed + rank,
-        )
+        self.config = config
+        folder = omega_conf_to_dataclass(model_config).local_path
+        shape = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+        model = AutoModelForCausalLM.from_pretrained(folder, **shape)
+        ends = model.generation_config.eos_token_id
+        ends, seed = ends if isinstance(ends, list) else [ends], config.seed + rank
+        self.generator = BatchGenerator(model, ends, max_batch=engine.concurrency, seed=seed)
         self.batcher = AsyncBatcher(self.generator)
 
     async def ready(self) -> str:
         return f"hf:{os.getpid()}"
 
     async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **kwargs: Any
+        self, prompt_ids: list[int], sampling_params: dict[str, JSON], request_id: str, **kwargs: object
     ) -> TokenOutput:
         room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
         sampling = Sampling(
@@ -62,7 +58,7 @@ class HFServer:
             max_tokens=max(1, min(sampling_params.get("max_tokens") or self.config.response_length, room)),
             seed=sampling_params.get("seed"),
         )
-        result = await self.batcher.submit(Job(prompt_ids=tuple(prompt_ids), sampling=sampling))
+        result = await self.batcher.submit(GenerationJob(prompt_ids=tuple(prompt_ids), sampling=sampling))
         return TokenOutput(
             token_ids=list(result.output_ids),
             log_probs=list(result.logprobs),
@@ -80,16 +76,15 @@ class HFServer:
     async def set_global_steps(self, step: int) -> None:
         self.generator.version = step
 
-    # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over
-    # on a CPU.
+    # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over on a CPU
     async def wake_up(self, tags: list[str] | None = None) -> None: ...
     async def sleep(self) -> None: ...
     async def clear_kv_cache(self) -> None: ...
     async def release_kv_cache(self) -> None: ...
     async def resume_kv_cache(self) -> None: ...
-    async def abort_all_requests(self, **kwargs: Any) -> None: ...
+    async def abort_all_requests(self, **kwargs: object) -> None: ...
     async def resume_generation(self) -> None: ...
-    async def start_profile(self, **kwargs: Any) -> None: ...
+    async def start_profile(self, **kwargs: object) -> None: ...
     async def stop_profile(self) -> None: ...
 
 
@@ -97,9 +92,8 @@ class HFReplica(RolloutReplica):
     """Starts the server actor of one replica."""
 
     async def launch_servers(self) -> None:
-        server = ray.remote(HFServer).options(
-            name=server_name(self.replica_rank), max_concurrency=1000, num_cpus=0
-        )
+        name = server_name(self.replica_rank)
+        server = ray.remote(HFServer).options(name=name, max_concurrency=1000, num_cpus=0)
         self._server_handle = server.remote(self.config, self.model_config, self.replica_rank)
         self.servers = [self._server_handle]
         self._server_address = await self._server_handle.ready.remote()
@@ -109,7 +103,7 @@ class HFAdapter(BaseRollout):
     """Lives in the trainer's worker and hands its weights to the server."""
 
     def __init__(
-        self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1, **kwargs: Any
+        self, config: DictConfig, model_config: DictConfig, device_mesh: DeviceMesh, **kwargs: object
     ):
         super().__init__(config, model_config, device_mesh)
         self.rank = int(os.environ["RANK"])
@@ -120,10 +114,9 @@ class HFAdapter(BaseRollout):
 
     async def update_weights(
         self,
-        weights: Iterable,
-        wire_format: str = "named_tensors",
+        weights: Iterable[tuple[str, torch.Tensor]],
         global_steps: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         state = {name: tensor.detach().cpu().float().clone() for name, tensor in weights}
         await ray.get_actor(server_name(self.replica)).update_weights.remote(state, global_steps)

@@ -10,6 +10,7 @@ exit status of 0 alone is not believed.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
@@ -19,27 +20,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envace.config import Params, to_dict
+from envace.config import Params, load, to_dict
+from envace.data.store import read_tasks
 from envace.engine import checkpoints, process
 from envace.engine.overrides import interpreter, trainer_env, verl_overrides
-from envace.engine.progress import Progress, follow, last_beat, line, read_steps
-from envace.engine.runfile import RunFile
+from envace.engine.run_files import Progress, RunFile, follow, last_beat, line, read_steps
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.io.children import innermost_error
+from envace.io.files import sha256
 from envace.judge.checklist import training_task
 from envace.policy.card import read_card
 from envace.worlds.registry import load as load_worlds
 
 OnProgress = Callable[[Progress], None]
+NOT_SHAPING = ("runs", "save_every", "keep_every", "rolling", "max_logprob_gap")
+"""Keys of `train` that leave the weights of a step as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
     work: Path
     steps: int
-    resumed_from: int  # 0: from the start weights
+    resumed_from: int
+    """0: from the start weights."""
     seconds: float
-    ran: bool  # False: the demanded step was there already
+    ran: bool
+    """False: the demanded step was there already."""
 
 
 def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
@@ -51,54 +57,56 @@ def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path)
     """
     if not tasks_file.is_file():
         raise DataError(f"{tasks_file} does not exist; run the data stage first (make repro)")
-    free = ("runs", "save_every", "keep_every", "rolling", "max_logprob_gap")
-    if params.train.lr_schedule == "constant":  # else every step's rate depends on how many there are
-        free += ("steps",)
-    train = {k: v for k, v in to_dict(params.train).items() if k not in free}
+    # else every step's rate depends on how many there are
+    free = {*NOT_SHAPING, "steps"} if params.train.lr_schedule == "constant" else NOT_SHAPING
     shape = {
-        "method": to_dict(params.resolved_method(arm)), "train": train, "rollout": to_dict(params.rollout), "judge": to_dict(params.judge),
-        "seed": seed, "rollout_server": params.engine.rollout, "ranks": params.engine.nodes * params.engine.gpus_per_node,
-        "data": hashlib.sha256(tasks_file.read_bytes()).hexdigest(), "start": read_card(start).hash,
-    }  # fmt: skip
+        "method": to_dict(params.resolved_method(arm)),
+        "train": {k: v for k, v in to_dict(params.train).items() if k not in free},
+        "rollout": to_dict(params.rollout),
+        "judge": to_dict(params.judge),
+        "seed": seed,
+        "rollout_server": params.engine.rollout,
+        "ranks": params.engine.nodes * params.engine.gpus_per_node,
+        "data": sha256(tasks_file),
+        "start": read_card(start).hash,
+    }
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def train(
-    params: Params, arm: str, seed: int, *, tasks_file: Path, start: Path, work: Path,
-    on_progress: OnProgress = lambda event: None, env: dict[str, str] | None = None,
-) -> TrainResult:  # fmt: skip
+    params: Params,
+    arm: str,
+    seed: int,
+    *,
+    tasks_file: Path,
+    start: Path,
+    work: Path,
+    on_progress: OnProgress = lambda event: None,
+    env: dict[str, str] | None = None,
+) -> TrainResult:
     """Train to `params.train.steps` steps, from the last whole checkpoint of `work` if there is one.
 
     Raises EnvironmentUnready when a run of this folder is alive, DataError without enough tasks, and
     StageFailed (with the log's path) when verl fails, stalls or ends short.
     """
-    work = work.resolve()
+    work, began, steps = work.resolve(), time.time(), params.train.steps
     work.mkdir(parents=True, exist_ok=True)
-    began, steps = time.time(), params.train.steps
     process.refuse_second(work)
     process.reap(work)
     resumed = _ready(work, steps)
     if resumed == steps:
         return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=0.0, ran=False)
     _check_tasks(params, arm, tasks_file)
+    paths = {"tasks_file": str(tasks_file.resolve()), "start": str(start.resolve()), "work": str(work)}
     run_file = work / "run.json"
-    RunFile(
-        params=params,
-        arm=arm,
-        seed=seed,
-        tasks_file=str(tasks_file.resolve()),
-        start=str(start.resolve()),
-        work=str(work),
-    ).write(run_file)
+    RunFile(params=params, arm=arm, seed=seed, **paths).write(run_file)
+    env = {**trainer_env(params, run_file, work), **(env or {})}
+    argv = [interpreter(params), "-m", "verl.trainer.main_ppo", *verl_overrides(params, arm, seed, **paths)]
     ray_dir = tempfile.mkdtemp(prefix="envace-ray-")  # short: Ray puts sockets below it
-    argv = [interpreter(params), "-m", "verl.trainer.main_ppo"]
-    argv += verl_overrides(
-        params, arm, seed, tasks_file=str(tasks_file.resolve()), start=str(start.resolve()), work=str(work)
-    )
     if not params.engine.ray_address:
         argv += [f"+ray_kwargs.ray_init._temp_dir='{ray_dir}'"]
     try:
-        _run(params, argv, {**trainer_env(params, run_file, work), **(env or {})}, work, on_progress)
+        _run(params, argv, env, work, on_progress)
     finally:
         process.reap(work)
         shutil.rmtree(ray_dir, ignore_errors=True)  # its logs are in ours; a socket may vanish while we look
@@ -122,8 +130,6 @@ def _ready(work: Path, steps: int) -> int:
 
 def _check_tasks(params: Params, arm: str, tasks_file: Path) -> None:
     """What would stop the episodes is found before verl is started."""
-    from envace.data.store import read_tasks
-
     load_worlds(params.rollout.worlds)
     tasks, method = read_tasks(tasks_file), params.resolved_method(arm)
     if len(tasks) < params.train.prompts:
@@ -147,15 +153,10 @@ def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_pr
         process.reap(work)
         raise StageFailed(f"training was stopped: {watcher.complaint}", log)
     if status := child.popen.wait():
-        raise StageFailed(_obituary(status, watcher.step, params.train.steps, log, offset), log)
-
-
-def _obituary(status: int, step: int, steps: int, log: Path, offset: int) -> str:
-    """Why the subprocess ended: a signal speaks for itself, a status has its cause in the log."""
-    failed = f"training failed at step {step} of {steps}"
-    if status < 0:
-        return f"{failed}: killed by signal {-status}"
-    return f"{failed} (status {status}): {innermost_error(log, offset)}"
+        failed = f"training failed at step {watcher.step} of {params.train.steps}"
+        if status < 0:  # a signal speaks for itself, a status has its cause in the log
+            raise StageFailed(f"{failed}: killed by signal {-status}", log)
+        raise StageFailed(f"{failed} (status {status}): {innermost_error(log, offset)}", log)
 
 
 class Watcher:
@@ -176,9 +177,8 @@ class Watcher:
             self.alive |= record["phase"] != "template"  # told before anything heavy has started
             self.step = max(self.step, record["step"])
             self.on_progress(Progress(**record))
-        now = time.time()
+        now, engine = time.time(), self.engine
         silent = now - max(self.began, last_beat(self.work))
-        engine = self.engine
         if now - self.began > engine.deadline_s:
             self.complaint = f"it ran longer than engine.deadline_s = {engine.deadline_s:g}"
         elif not self.alive and silent > engine.start_timeout_s:
@@ -190,10 +190,6 @@ class Watcher:
 
 def main() -> None:
     """Train one arm from staged data and start weights, printing a line a step."""
-    import argparse
-
-    from envace.config import load
-
     cli = argparse.ArgumentParser(prog="python -m envace.engine.launch", description=main.__doc__)
     cli.add_argument("--params", default="params.yaml")
     cli.add_argument("--arm", default="envace")
@@ -202,19 +198,19 @@ def main() -> None:
     cli.add_argument("--start", type=Path, default=Path("models/start"))
     cli.add_argument("--work", type=Path, help="default: .state/train/<key>")
     args = cli.parse_args()
+
+    def show(event: Progress) -> None:
+        if said := line(event):
+            print(said, flush=True)
+
     with boundary("train"):
-        params = load(args.params)
-        work = args.work or Path(".state/train") / work_key(
-            params, args.arm, args.seed, args.tasks, args.start
-        )
-        result = train(
-            params, args.arm, args.seed, tasks_file=args.tasks, start=args.start, work=work,
-            on_progress=lambda event: print(line(event), flush=True) if line(event) else None,
-        )  # fmt: skip
-        what = "trained" if result.ran else "already trained"
-        print(
-            f"{what} to step {result.steps} in {result.seconds:.0f} s, {len(read_steps(work))} steps recorded; work folder {work}"
-        )
+        params, arm, seed = load(args.params), args.arm, args.seed
+        paths = {"tasks_file": args.tasks, "start": args.start}
+        work = args.work or Path(".state/train") / work_key(params, arm, seed, **paths)
+        result = train(params, arm, seed, **paths, work=work, on_progress=show)
+        what, steps = "trained" if result.ran else "already trained", len(read_steps(work))
+        took = f"{what} to step {result.steps} in {result.seconds:.0f} s"
+        print(f"{took}, {steps} steps recorded; work folder {work}")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ Here rows of like length lie together, and two kinds of row cost nothing:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
+from tensordict import TensorDict
+from torch.distributed import ProcessGroup
 from verl.utils import tensordict_utils as tu
 
 
@@ -80,8 +81,8 @@ def carriers(rows: Sequence[Sequence[int]], among: Sequence[bool] | None = None)
 
 
 def prepare_micro_batches(
-    data: Any, dp_group: Any = None, **verls_other_choices: Any
-) -> tuple[list[Any], list[list[int]]]:
+    data: TensorDict, dp_group: ProcessGroup | None = None, **verls_other_choices: object
+) -> tuple[list[TensorDict], list[list[int]]]:
     """Stands where verl's function of this name does; rows are left out only when the trainer allows it."""
     rows = [row.tolist() for row in data["input_ids"].unbind()]
     moved = [True] * len(rows)
@@ -92,7 +93,7 @@ def prepare_micro_batches(
     return [tu.index_select_tensor_dict(data, part) for part in parts], parts
 
 
-def _most(n: int, group: Any) -> int:
+def _most(n: int, group: ProcessGroup | None) -> int:
     if group is None or torch.distributed.get_world_size(group) == 1:
         return n
     count = torch.tensor(n)

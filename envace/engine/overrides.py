@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from envace.config import Params
+from envace.config import EngineParams, Params
 from envace.config.method import Method
 from envace.learn.weights import LOSS_AGG_MODE
 
@@ -23,6 +23,8 @@ ESTIMATOR = "rolewise_grpo"
 ROOT = Path(__file__).resolve().parents[2]
 
 ACTOR, ROLLOUT, REF, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "ref", "model"))
+Value = str | int | float | bool | list[str] | None
+"""What verl's configuration holds under a key."""
 
 
 def verl_overrides(
@@ -30,11 +32,9 @@ def verl_overrides(
 ) -> list[str]:
     """Every value verl is told, in the order: method, data, model, optimizer, rollout, trainer, device."""
     method = params.resolved_method(arm)
-    device = _cpu(params, work) if params.engine.device == "cpu" else _gpu(params)
-    values = (
-        _method(method, params) | _data(params, tasks_file, seed) | _model(params, start) | _optimizer(params)
-    )
-    values |= _rollout(params, seed) | _trainer(params, arm, seed, work) | device
+    values = _method(method, params) | _data(params, tasks_file, seed) | _model(params, start)
+    values |= _optimizer(params) | _rollout(params, seed) | _trainer(params, arm, seed, work)
+    values |= _cpu(params) if params.engine.device == "cpu" else _gpu(params)
     return [f"{key}={_text(value)}" for key, value in values.items()]
 
 
@@ -42,7 +42,7 @@ def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
     """Environment of the verl subprocess and, through Ray, of all its workers."""
     env = {
         "envaceRUN_FILE": str(run_file),
-        "envaceWORK": str(work),  # marks every process of this run, so that leftovers can be told from others
+        "envaceWORK": str(work),  # marks every process of this run
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "TOKENIZERS_PARALLELISM": "false",
@@ -59,10 +59,8 @@ def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
         "HYDRA_FULL_ERROR": "1",
     }
     if params.engine.device == "cpu":
-        env |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1"}
-        env["RAY_worker_niceness"] = (
-            "0"  # Ray's 15 would let anything else on the machine starve the training
-        )
+        # Ray's niceness of 15 would let anything else on the machine starve the training
+        env |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
     if params.policy.kind != "hub":
         env["HF_HUB_OFFLINE"] = "1"
     return env
@@ -73,7 +71,7 @@ def interpreter(params: Params) -> str:
     return params.engine.python or sys.executable
 
 
-def _method(method: Method, params: Params) -> dict[str, object]:
+def _method(method: Method, params: Params) -> dict[str, Value]:
     return {
         "algorithm.adv_estimator": ESTIMATOR,
         "algorithm.norm_adv_by_std_in_grpo": False,
@@ -87,14 +85,14 @@ def _method(method: Method, params: Params) -> dict[str, object]:
     }
 
 
-def _data(params: Params, tasks_file: str, seed: int) -> dict[str, object]:
+def _data(params: Params, tasks_file: str, seed: int) -> dict[str, Value]:
     return {
         "data.train_files": tasks_file,
         "data.val_files": tasks_file,
         "data.custom_cls.path": "pkg://envace.engine.dataset",
         "data.custom_cls.name": "TaskDataset",
         "data.train_batch_size": params.train.prompts,
-        # Only the sum of both bounds a row (max_model_len): ACT's prompt may pass the first under `context_stop: shrink`.
+        # only the sum of both bounds a row (max_model_len): ACT's prompt may pass the first under context_stop: shrink
         "data.max_prompt_length": params.rollout.prompt_tokens,
         "data.max_response_length": params.rollout.response_tokens,
         "data.dataloader_num_workers": 0,
@@ -104,7 +102,7 @@ def _data(params: Params, tasks_file: str, seed: int) -> dict[str, object]:
     }
 
 
-def _model(params: Params, start: str) -> dict[str, object]:
+def _model(params: Params, start: str) -> dict[str, Value]:
     return {
         f"{MODEL}.path": start,
         f"{MODEL}.trust_remote_code": False,
@@ -112,7 +110,7 @@ def _model(params: Params, start: str) -> dict[str, object]:
     }
 
 
-def _optimizer(params: Params) -> dict[str, object]:
+def _optimizer(params: Params) -> dict[str, Value]:
     train = params.train
     strategy = {f"{part}{inner}.strategy": "fsdp2" for part in (ACTOR, REF) for inner in ("", ".fsdp_config")}
     return strategy | {
@@ -130,7 +128,7 @@ def _optimizer(params: Params) -> dict[str, object]:
     }
 
 
-def _rollout(params: Params, seed: int) -> dict[str, object]:
+def _rollout(params: Params, seed: int) -> dict[str, Value]:
     rollout = params.rollout
     return {
         f"{ROLLOUT}.name": params.engine.rollout,
@@ -151,14 +149,12 @@ def _rollout(params: Params, seed: int) -> dict[str, object]:
     }
 
 
-def _trainer(params: Params, arm: str, seed: int, work: str) -> dict[str, object]:
+def _trainer(params: Params, arm: str, seed: int, work: str) -> dict[str, Value]:
     return {
         "trainer.v1.trainer_mode": TRAINER,
         "trainer.project_name": params.mlflow.experiment,
         "trainer.experiment_name": f"{arm}-{seed}",
-        "trainer.logger": [
-            "console"
-        ],  # metrics reach MLflow through the launcher, whose client survives an outage
+        "trainer.logger": ["console"],  # MLflow is told by the launcher, whose client survives an outage
         "trainer.nnodes": params.engine.nodes,
         "trainer.n_gpus_per_node": params.engine.gpus_per_node,
         "trainer.total_epochs": 1_000_000,  # steps end a run, never epochs
@@ -174,10 +170,10 @@ def _trainer(params: Params, arm: str, seed: int, work: str) -> dict[str, object
     }
 
 
-def _cpu(params: Params, work: str) -> dict[str, object]:
+def _cpu(params: Params) -> dict[str, Value]:
     engine = params.engine
-    compile_keys = [f"{ACTOR}", f"{ACTOR}.fsdp_config", f"{REF}", f"{REF}.fsdp_config"]
-    return {f"{key}.use_torch_compile": False for key in compile_keys} | {
+    parts = [ACTOR, f"{ACTOR}.fsdp_config", REF, f"{REF}.fsdp_config"]
+    return {f"{part}.use_torch_compile": False for part in parts} | {
         "trainer.device": "cpu",
         f"{MODEL}.use_remove_padding": False,
         f"+{MODEL}.override_config.attn_implementation": "sdpa",
@@ -192,18 +188,21 @@ def _cpu(params: Params, work: str) -> dict[str, object]:
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 16,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 100_000,
-        **_ray(engine.ray_address),
-        **({} if engine.ray_address else {
-            # Ray counts its workers in GPUs and wants several CPUs a bundle: both are bookkeeping here.
-            "+ray_kwargs.ray_init.num_gpus": engine.gpus_per_node,
-            "ray_kwargs.ray_init.num_cpus": 16,
-            "+ray_kwargs.ray_init.include_dashboard": False,
-            "+ray_kwargs.ray_init.object_store_memory": engine.object_store_mb * 1_000_000,
-        }),
-    }  # fmt: skip
+        **(_ray(engine.ray_address) or _own_ray(engine)),
+    }
 
 
-def _gpu(params: Params) -> dict[str, object]:
+def _own_ray(engine: EngineParams) -> dict[str, Value]:
+    """Ray counts its workers in GPUs and wants several CPUs for a bundle: both are bookkeeping here."""
+    return {
+        "+ray_kwargs.ray_init.num_gpus": engine.gpus_per_node,
+        "ray_kwargs.ray_init.num_cpus": 16,
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        "+ray_kwargs.ray_init.object_store_memory": engine.object_store_mb * 1_000_000,
+    }
+
+
+def _gpu(params: Params) -> dict[str, Value]:
     engine = params.engine
     offload = {f"{ACTOR}.fsdp_config.{what}_offload": engine.offload for what in ("param", "optimizer")}
     return offload | {
@@ -217,11 +216,11 @@ def _gpu(params: Params) -> dict[str, object]:
     }
 
 
-def _ray(address: str) -> dict[str, object]:
+def _ray(address: str) -> dict[str, Value]:
     return {"+ray_kwargs.ray_init.address": address} if address else {}
 
 
-def _text(value: object) -> str:
+def _text(value: Value) -> str:
     """A value in Hydra's override grammar: text is quoted, so that no path or name is parsed."""
     if value is None:
         return "null"
@@ -229,6 +228,6 @@ def _text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return repr(value)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return "[" + ",".join(_text(v) for v in value) + "]"
     return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

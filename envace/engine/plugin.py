@@ -9,12 +9,9 @@ for what it uses. A run has a dozen processes, and importing the trainer in each
 
 import importlib
 import os
-from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 from wrapt import when_imported
-
-ON_CPU = os.environ.get("VERL_PLATFORM") == "cpu"
 
 
 def load_with(module: str, ours: str) -> None:
@@ -22,27 +19,21 @@ def load_with(module: str, ours: str) -> None:
     when_imported(module)(lambda _: importlib.import_module(ours))
 
 
-def _register_server(replica: Any) -> None:
-    replica.RolloutReplicaRegistry.register(
-        "hf", lambda: importlib.import_module("envace.engine.hf_rollout").HFReplica
-    )
+def _register_server(replica: ModuleType) -> None:
+    hf = "envace.engine.hf_rollout"
+    replica.RolloutReplicaRegistry.register("hf", lambda: importlib.import_module(hf).HFReplica)
 
 
-def _register_adapter(base: Any) -> None:
+def _register_adapter(base: ModuleType) -> None:
     # the one registry of verl without a function to register with; it holds names, not classes
     base._ROLLOUT_REGISTRY[("hf", "async")] = "envace.engine.hf_rollout.HFAdapter"
 
 
-HOOKS: dict[str, Callable[[Any], None]] = {
-    "verl.workers.rollout.replica": _register_server,
-    "verl.workers.rollout.base": _register_adapter,
-}
-
 load_with("verl.trainer.ppo.v1", "envace.engine.trainer")
-load_with("verl.experimental.agent_loop.agent_loop", "envace.engine.agent")
-if ON_CPU:
+load_with("verl.experimental.agent_loop.agent_loop", "envace.engine.agent_loop")
+if os.environ.get("VERL_PLATFORM") == "cpu":
     from envace.engine import cpu_platform  # noqa: F401  # at once: verl asks which device there is while it loads
 
     load_with("verl.workers.engine.fsdp.transformer_impl", "envace.engine.cpu_engine")
-    for name, hook in HOOKS.items():
-        when_imported(name)(hook)
+    when_imported("verl.workers.rollout.replica")(_register_server)
+    when_imported("verl.workers.rollout.base")(_register_adapter)

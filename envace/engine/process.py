@@ -61,14 +61,10 @@ def running(work: Path) -> list[psutil.Process]:
     """
     trainer, _ = _card(work)
     found = set(processes.carriers(str(work), VARIABLE))
-    if trainer and trainer.boot == identify().boot and processes.here(trainer) and _still_its_own(trainer):
-        found |= set(processes.session(trainer.pid))
+    if trainer and trainer.boot == identify().boot and processes.here(trainer):
+        number_is_its_own = not psutil.pid_exists(trainer.pid) or identify(trainer.pid) == trainer
+        found |= set(processes.session(trainer.pid)) if number_is_its_own else set()
     return list(found)
-
-
-def _still_its_own(trainer: ProcessIdentity) -> bool:
-    """Nobody else got its number since."""
-    return not psutil.pid_exists(trainer.pid) or identify(trainer.pid) == trainer
 
 
 def reap(work: Path) -> int:

@@ -3,15 +3,16 @@
 Flows in: the sequences that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
 update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
 Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask that fill a
-batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row; what a step trains on is a function of the seed and the step number.
+batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row; what a step trains on
+is a function of the seed and the step number.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray
@@ -19,9 +20,11 @@ import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.utils import Role as VerlRole
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
@@ -31,13 +34,19 @@ from envace.chat.append_only import described, shape_of
 from envace.chat.probes import check_same_prompts
 from envace.chat.renderer import HFRenderer
 from envace.engine.dataset import step_indices, tasks_of
-from envace.engine.logprob_gap import gap_metrics, gap_sums, gap_warning
 from envace.engine.overrides import ESTIMATOR, TRAINER
 from envace.engine.padding import with_copies
-from envace.engine.progress import Progress, append, emit, write_episodes
-from envace.engine.runfile import current
-from envace.engine.steps import seen_sums, server_metrics, step_seconds, verl_metrics
-from envace.engine.unscored import check_unscored
+from envace.engine.run_files import Progress, append, current, emit, write_episodes
+from envace.engine.step_metrics import (
+    check_unscored,
+    gap_metrics,
+    gap_sums,
+    gap_warning,
+    seen_sums,
+    server_metrics,
+    step_seconds,
+    verl_metrics,
+)
 from envace.judge.checklist import training_task
 from envace.learn.advantage import Diagnostics, advantages
 from envace.learn.collapse import collapse_metrics
@@ -45,14 +54,15 @@ from envace.learn.metrics import rehearsed_success, step_metrics
 from envace.learn.rewards import trained_rewards
 from envace.learn.running import read_means, updated, write_means
 from envace.learn.sequences import TrainingRow, batch_rows, token_advantages
-from envace.types import Episode, from_json, replace
+from envace.types import JSON, Episode, from_json, replace
 from envace.worlds.registry import load as load_worlds
 
-POLL_S = 0.25  # how often the queue is asked for finished groups; verl's 2 s would be half of a small step
+POLL_S = 0.25
+"""How often the queue is asked for finished groups; verl's 2 s would be half of a small step."""
 
 
 @register_adv_est(ESTIMATOR)
-def _named_only(*args: Any, **kwargs: Any) -> None:
+def _named_only(*args: object, **kwargs: object) -> None:
     """verl wants the estimator's name registered; roles and episodes are known to the trainer alone."""
     raise RuntimeError(f"{ESTIMATOR} is computed by the {TRAINER!r} trainer")
 
@@ -85,7 +95,7 @@ class RolewiseTrainer(PPOTrainerSync):
         note = described(shape_of(shown), self.method.old_thoughts)
         emit(self.work, Progress(phase="template", step=0, steps=params.train.steps, note=note))
 
-    def _build_replay_buffer(self) -> Any:
+    def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S
         return buffer
@@ -131,44 +141,44 @@ class RolewiseTrainer(PPOTrainerSync):
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
 
-    def _balance_batch(self, batch: Any, *args: Any, **more: Any) -> Any:
-        engine = self.run.params.engine
-        batch = with_copies(
-            batch, tq, self.method.padding, ranks=engine.nodes * engine.gpus_per_node, seed=self.run.seed,
-            step=self.global_steps,
-        )  # fmt: skip
+    def _balance_batch(self, batch: KVBatchMeta, *args: JSON, **more: JSON) -> KVBatchMeta:
+        engine, about = self.run.params.engine, {"seed": self.run.seed, "step": self.global_steps}
+        ranks = engine.nodes * engine.gpus_per_node
+        batch = with_copies(batch, tq, self.method.padding, ranks=ranks, **about)
         return super()._balance_batch(batch, *args, **more)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         return dp_size  # one update a step: rows need only divide over the ranks
 
-    def _compute_old_log_prob(self, batch: Any, metrics: dict) -> Any:
+    def _columns(self, batch: KVBatchMeta, *names: str) -> TensorDict:
+        """Fields of the batch's rows in verl's queue."""
+        return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
         """With the gap between these and the sampled ones; where no pass is made for them, the update sees it."""
         batch = super()._compute_old_log_prob(batch, metrics)
         correction = self.config.algorithm.get("rollout_correction") or {}
         if not correction.get("bypass_mode", False):
-            names = ["response_mask", "old_log_probs", "rollout_log_probs"]
-            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+            names = ("response_mask", "old_log_probs", "rollout_log_probs")
+            data = self._columns(batch, *names)
             mask, own, sampled = (torch.cat(data[name].unbind()) for name in names)
             self._note_gap(gap_sums(own[mask.bool()], sampled[mask.bool()]))
         return batch
 
-    def _note_gap(self, sums: dict[str, float]) -> None:
+    def _note_gap(self, sums: Mapping[str, float]) -> None:
         self.step_gap = gap_metrics(sums, self.run.params.train.max_logprob_gap)
 
-    def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "response_mask"]
-        )
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
+        data = self._columns(batch, "extra_fields", "response_mask")
         fields = [dict(f) for f in data["extra_fields"]]
         masks = [mask.numpy() for mask in data["response_mask"].unbind()]
         padding = [bool(tag.get("is_padding")) for tag in batch.tags]
-        live = [not pad and not f["placeholder"] for f, pad in zip(fields, padding)]
         copied = [bool(tag.get("is_copy")) for tag in batch.tags]
-        episodes = self._episodes(fields, [pad or copy for pad, copy in zip(padding, copied)])
+        live = [not pad and not f["placeholder"] for f, pad in zip(fields, padding)]
+        originals = [f for f, pad, copy in zip(fields, padding, copied) if not pad and not copy]
+        episodes = self._episodes([json.loads(f["episode_json"]) for f in originals if "episode_json" in f])
         sent = [[from_json(TrainingRow, row) for row in json.loads(f["rows"])] for f in fields]
-        rows = batch_rows(sent, masks, live)
-        rows, found = self._advantages(rows, episodes)
+        rows, found = self._advantages(batch_rows(sent, masks, live), episodes)
         self.step_metrics = {**step_metrics(episodes, rows, found), **self._honesty(episodes)}
         self.step_metrics["train/copies"] = float(sum(copied))
         self.step_metrics["train/sequences"] = float(sum(alive and m.any() for alive, m in zip(live, masks)))
@@ -179,11 +189,24 @@ class RolewiseTrainer(PPOTrainerSync):
         output = TensorDict({"advantages": nested, "returns": nested.clone()}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output)
 
+    def _episodes(self, records: list[dict[str, JSON]]) -> list[Episode]:
+        """The step's episodes, saved before anything can fail. Raises RuntimeError when one is missing."""
+        records.sort(key=lambda r: r["id"])
+        step, prompts = self.global_steps, self.config.data.train_batch_size
+        write_episodes(self.work, step, records)
+        members = range(self.config.actor_rollout_ref.rollout.n)
+        wanted = {f"s{step}p{k}-{i}" for k in range(prompts) for i in members}
+        if missing := wanted - {r["id"] for r in records}:
+            raise RuntimeError(
+                f"step {step}: {len(missing)} of {len(wanted)} episodes never came back, e.g. {min(missing)}"
+            )
+        return [from_json(Episode, r) for r in records]
+
     def _advantages(
-        self, rows: list[TrainingRow], episodes: list[Episode]
+        self, rows: Sequence[TrainingRow], episodes: Sequence[Episode]
     ) -> tuple[list[TrainingRow], Diagnostics]:
         """The rows of the step with what they are trained on and how it compares."""
-        step = self.global_steps
+        step, source = self.global_steps, {e.id: self.tasks[e.task_id].source for e in episodes}
         reward_R = trained_rewards(
             [row.reward for row in rows],
             [row.episode_id for row in rows],
@@ -192,40 +215,15 @@ class RolewiseTrainer(PPOTrainerSync):
             seed=self.run.seed,
             step=step,
         )
-        source = {e.id: self.tasks[e.task_id].source for e in episodes}
-        rows = [
-            replace(row, reward=reward, source=source[row.episode_id])
-            for row, reward in zip(rows, reward_R, strict=True)
-        ]
+        rewarded = zip(rows, reward_R, strict=True)
+        rows = [replace(row, reward=reward, source=source[row.episode_id]) for row, reward in rewarded]
         if self.method.baseline != "shrinkage":
             return advantages(rows, self.method)
         means = read_means(self.work, step - 1)
         write_means(self.work, step, updated(means, rows, self.method))
         return advantages(rows, self.method, means)
 
-    def _episodes(self, fields: list[dict], padding: list[bool]) -> list[Episode]:
-        """The step's episodes, saved before anything can fail. Raises RuntimeError when one is missing."""
-        records = [
-            json.loads(f["episode_json"])
-            for f, pad in zip(fields, padding)
-            if "episode_json" in f and not pad
-        ]
-        records.sort(key=lambda r: r["id"])
-        write_episodes(self.work, self.global_steps, records)
-        train = self.config.data.train_batch_size
-        wanted = {
-            f"s{self.global_steps}p{k}-{i}"
-            for k in range(train)
-            for i in range(self.config.actor_rollout_ref.rollout.n)
-        }
-        missing = wanted - {r["id"] for r in records}
-        if missing:
-            raise RuntimeError(
-                f"step {self.global_steps}: {len(missing)} of {len(wanted)} episodes never came back, e.g. {min(missing)}"
-            )
-        return [from_json(Episode, r) for r in records]
-
-    def _honesty(self, episodes: list[Episode]) -> dict[str, float]:
+    def _honesty(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Success on the policy's own terms, and whether its rehearsals still look like the world."""
         played = {e.task_id: self.tasks[e.task_id] for e in episodes}
         judged_by = {name: training_task(task, self.method) for name, task in played.items()}
@@ -233,13 +231,11 @@ class RolewiseTrainer(PPOTrainerSync):
         own = {} if success is None else {"train/rehearsed_success": success}
         return {**own, **collapse_metrics(episodes, played)}
 
-    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
         """One update on the whole batch. verl's means over rows count the rows that have a trained token, as
         `envace.learn.weights.verl_weights` does."""
         actor = self.config.actor_rollout_ref.actor
-        masks = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
-        )["response_mask"]
+        masks = self._columns(batch, "response_mask")["response_mask"]
         batch.extra_info.update(
             calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
             distillation_use_topk=False,
@@ -264,7 +260,12 @@ class RolewiseTrainer(PPOTrainerSync):
     # --- what is remembered ----------------------------------------------------------------------------
 
     def _compute_metrics(
-        self, batch: Any, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, JSON],
+        timing_raw: dict[str, float],
+        global_steps: int,
+        epoch: int,
     ) -> None:
         self.ended = time.time()
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
@@ -276,11 +277,11 @@ class RolewiseTrainer(PPOTrainerSync):
         if global_steps >= self.total_training_steps:
             self._emit("done", global_steps)
 
-    def _emit(self, phase: str, step: int, metrics: dict[str, float] | None = None) -> None:
-        done, total = step - self.first_step + 1, self.total_training_steps
+    def _emit(self, phase: str, step: int, metrics: Mapping[str, float] | None = None) -> None:
+        done, total, found = step - self.first_step + 1, self.total_training_steps, dict(metrics or {})
         eta = (time.time() - self.began) / done * (total - step) if phase == "step" and done > 0 else None
-        warning = gap_warning(metrics or {}, self.run.params.train.max_logprob_gap)
-        event = Progress(
-            phase=phase, step=step, steps=total, metrics=metrics or {}, eta_s=eta, warning=warning
+        warning = gap_warning(found, self.run.params.train.max_logprob_gap)
+        emit(
+            self.work,
+            Progress(phase=phase, step=step, steps=total, metrics=found, eta_s=eta, warning=warning),
         )
-        emit(self.work, event)

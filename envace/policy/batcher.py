@@ -1,6 +1,6 @@
 """Concurrent requests -> one generator.
 
-Flows in: `submit`s of coroutines. Flows out: their `Result`s, written by a generator on a thread beside the event loop.
+Flows in: `submit`s of coroutines. Flows out: their `GenerationResult`s, written by a generator on a thread beside the event loop.
 Invariant: every submit is answered once, with its result or with the error that ended the generator's work.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from envace.policy.generator import BatchGenerator, Job, Result
+from envace.policy.generator import BatchGenerator, GenerationJob, GenerationResult
 
 GATHER = 4
 """Steps that few new jobs wait for more to be read with: one prompt costs as much as a whole step."""
@@ -22,18 +22,18 @@ class AsyncBatcher:
 
     def __init__(self, generator: BatchGenerator):
         self.generator = generator
-        self._waiting: list[tuple[asyncio.Future[Result], Job]] = []
-        self._open: set[asyncio.Future[Result]] = set()
+        self._waiting: list[tuple[asyncio.Future[GenerationResult], GenerationJob]] = []
+        self._open: set[asyncio.Future[GenerationResult]] = set()
         self._asked = 0  # since jobs were last given
         self._worker: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def submit(self, job: Job) -> Result:
+    async def submit(self, job: GenerationJob) -> GenerationResult:
         """Write one job. Raises what the generator raised."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a new asyncio.run: futures of a closed loop can never be answered
             self._loop, self._waiting, self._open, self._worker = loop, [], set(), None
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[GenerationResult] = loop.create_future()
         self._waiting.append((future, job))
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
@@ -49,7 +49,7 @@ class AsyncBatcher:
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    def _take(self, n: int) -> list[tuple[asyncio.Future[Result], Job]]:
+    def _take(self, n: int) -> list[tuple[asyncio.Future[GenerationResult], GenerationJob]]:
         """On the worker thread. A list is only ever appended to by the loop's thread, and cut here."""
         live, self._asked = self.generator.max_batch - n, self._asked + 1
         few = len(self._waiting) <= live // GATHER
@@ -62,7 +62,7 @@ class AsyncBatcher:
         self._open.update(future for future, _ in now)
         return now
 
-    def _answer(self, future: asyncio.Future[Result], result: Result) -> None:
+    def _answer(self, future: asyncio.Future[GenerationResult], result: GenerationResult) -> None:
         self._open.discard(future)
         self._loop.call_soon_threadsafe(_settle, future, result)
 
@@ -74,6 +74,6 @@ class AsyncBatcher:
                 future.cancel() if isinstance(error, asyncio.CancelledError) else future.set_exception(error)
 
 
-def _settle(future: asyncio.Future[Result], result: Result) -> None:
+def _settle(future: asyncio.Future[GenerationResult], result: GenerationResult) -> None:
     if not future.done():  # nobody waits any more
         future.set_result(result)

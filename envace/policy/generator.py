@@ -1,6 +1,6 @@
 """Sampling from a causal language model on one machine, for rollouts without an inference server.
 
-Flows in: `Job`s (prompt ids and sampling settings), at any time. Flows out: a `Result` each: the ids written, their
+Flows in: `GenerationJob`s (prompt ids and sampling settings), at any time. Flows out: a `GenerationResult` each: the ids written, their
 log-probabilities under the distribution they were sampled from, and why the writing ended.
 Invariant: a job with a seed draws the same random numbers whoever is written beside it; weights never change while
 anything is being written, and every result names the weight version that wrote it.
@@ -25,15 +25,15 @@ from envace.types import FinishReason, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One continuation to write: `Job(prompt_ids=(5, 9), sampling=Sampling(max_tokens=32))`."""
+class GenerationJob:
+    """One continuation to write: `GenerationJob(prompt_ids=(5, 9), sampling=Sampling(max_tokens=32))`."""
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class GenerationResult:
     """What was written."""
 
     output_ids: tuple[int, ...]
@@ -49,7 +49,7 @@ class _Row:
     """A job while it is written."""
 
     key: Hashable
-    job: Job
+    job: GenerationJob
     draws: torch.Tensor
     """One uniform number for each token it may write."""
     written: list[int] = field(default_factory=list)
@@ -62,9 +62,9 @@ class _Row:
         return len(self.job.prompt_ids) + len(self.written)
 
 
-Take = Callable[[int], Sequence[tuple[Hashable, Job]]]
+Take = Callable[[int], Sequence[tuple[Hashable, GenerationJob]]]
 """Gives at most so many of the jobs that are there now."""
-Done = Callable[[Hashable, Result], None]
+Done = Callable[[Hashable, GenerationResult], None]
 PADDING = 512
 """Tokens of padding worth less than one more call of the model."""
 COUNTERS = ("jobs", "tokens_in", "tokens_read", "tokens_out", "steps", "rows", "seconds")
@@ -90,10 +90,10 @@ class BatchGenerator:
         self._shared = torch.Generator().manual_seed(seed)
         self._lock = threading.Lock()
 
-    def generate(self, jobs: Sequence[Job]) -> list[Result]:
+    def generate(self, jobs: Sequence[GenerationJob]) -> list[GenerationResult]:
         """Write every job; results stand in the order of the jobs. Thread-safe; blocks while it works."""
         waiting = iter(enumerate(jobs))
-        results: dict[Hashable, Result] = {}
+        results: dict[Hashable, GenerationResult] = {}
         self.serve(lambda n: list(islice(waiting, n)), results.__setitem__)
         return [results[i] for i in range(len(jobs))]
 
@@ -134,21 +134,21 @@ class BatchGenerator:
 
     # --- one job ---------------------------------------------------------------------------------------------
 
-    def _room(self, job: Job) -> int:
+    def _room(self, job: GenerationJob) -> int:
         """Tokens a job may write: its own cap, and what the context still holds."""
         left = self.context - len(job.prompt_ids) if self.context else job.sampling.max_tokens
         return max(0, min(job.sampling.max_tokens, left)) if job.prompt_ids else 0
 
-    def _uniforms(self, job: Job) -> torch.Tensor:
+    def _uniforms(self, job: GenerationJob) -> torch.Tensor:
         seed = job.sampling.seed
         source = self._shared if seed is None else torch.Generator().manual_seed(seed % 2**63)
         return torch.rand(self._room(job), generator=source, dtype=torch.float64)
 
-    def _result(self, row: _Row) -> Result:
+    def _result(self, row: _Row) -> GenerationResult:
         self.counters["jobs"] += 1
         self.counters["tokens_in"] += len(row.job.prompt_ids)
         self.counters["tokens_out"] += len(row.written)
-        return Result(
+        return GenerationResult(
             output_ids=tuple(row.written),
             logprobs=tuple(row.logprobs),
             finish=row.finish,
@@ -157,7 +157,7 @@ class BatchGenerator:
 
     # --- all of them -----------------------------------------------------------------------------------------
 
-    def _join(self, rows: list[_Row], new: Sequence[tuple[Hashable, Job]], done: Done) -> None:
+    def _join(self, rows: list[_Row], new: Sequence[tuple[Hashable, GenerationJob]], done: Done) -> None:
         """New jobs read what no row holds of their prompts and write their first token."""
         joining = []
         for key, job in new:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from envace.chat.renderer import HFRenderer
 from envace.errors import EnvironmentUnready
 from envace.policy.batcher import AsyncBatcher
-from envace.policy.generator import BatchGenerator, Job
+from envace.policy.generator import BatchGenerator, GenerationJob
 from envace.policy.protocol import Completion, GenerationRequest
 
 
@@ -39,7 +39,7 @@ class LocalPolicy:
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """One completion; raises what the model raises."""
-        job = Job(prompt_ids=tuple(request.prompt_ids), sampling=request.sampling)
+        job = GenerationJob(prompt_ids=tuple(request.prompt_ids), sampling=request.sampling)
         result = await self.batcher.submit(job)
         return Completion(
             text=self.renderer.decode(result.output_ids),

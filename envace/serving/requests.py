@@ -2,7 +2,7 @@
 
 Flows in: decoded JSON from whoever asks. Flows out: `ChatRequest` or `TextRequest`.
 Invariant: nothing that was asked for is left out in silence: a field that would change the answer and is not served
-is refused by name (`Refused`, status 400). Fields without effect on the answer are passed over, as vLLM does.
+is refused by name (`RequestRefused`, status 400). Fields without effect on the answer are passed over, as vLLM does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEUTRAL: dict[str, tuple[JSON, ...]] = {
 """Values under which a field that is not served changes nothing."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be served, with the HTTP status that says so."""
 
     def __init__(self, message: str, status: int = 400, kind: str = "BadRequestError"):
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RequestSettings:
     """What both kinds of request say."""
 
     model: str
@@ -58,7 +58,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    settings: Settings
+    settings: RequestSettings
     messages: tuple[Message, ...]
     tools: tuple[dict[str, JSON], ...] = ()
     thinking: bool | None = None
@@ -68,19 +68,19 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRequest:
-    settings: Settings
+    settings: RequestSettings
     prompt: str | tuple[int, ...]
 
 
 def read_chat(body: JSON, defaults: Sampling) -> ChatRequest:
-    """Raises Refused."""
+    """Raises RequestRefused."""
     settings = _settings(body, defaults)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Refused("messages must be a list with at least one message")
+        raise RequestRefused("messages must be a list with at least one message")
     options = body.get("chat_template_kwargs") or {}
     if unknown := set(options) - {"enable_thinking"}:
-        raise Refused(f"chat_template_kwargs {sorted(unknown)} are not served; enable_thinking is")
+        raise RequestRefused(f"chat_template_kwargs {sorted(unknown)} are not served; enable_thinking is")
     tools = body.get("tools") if body.get("tool_choice") != "none" else None
     return ChatRequest(
         settings=settings,
@@ -92,24 +92,24 @@ def read_chat(body: JSON, defaults: Sampling) -> ChatRequest:
 
 
 def read_text(body: JSON, defaults: Sampling) -> TextRequest:
-    """Raises Refused."""
+    """Raises RequestRefused."""
     settings, prompt = _settings(body, defaults), body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, list) and prompt and all(isinstance(i, int) and i >= 0 for i in prompt):
         return TextRequest(settings=settings, prompt=tuple(prompt))
     if not isinstance(prompt, str) or not prompt:
-        raise Refused("prompt must be one text or one list of token ids")
+        raise RequestRefused("prompt must be one text or one list of token ids")
     return TextRequest(settings=settings, prompt=prompt)
 
 
-def _settings(body: JSON, defaults: Sampling) -> Settings:
+def _settings(body: JSON, defaults: Sampling) -> RequestSettings:
     if not isinstance(body, Mapping):
-        raise Refused("the body must be a JSON object")
+        raise RequestRefused("the body must be a JSON object")
     for name, harmless in NEUTRAL.items():
         value = body.get(name)
         if value is not None and value not in harmless:
-            raise Refused(f"{name}={json.dumps(value)[:80]} is not served here")
+            raise RequestRefused(f"{name}={json.dumps(value)[:80]} is not served here")
     limit = body.get("max_completion_tokens")
     limit = body.get("max_tokens") if limit is None else limit
     sampling = replace(
@@ -122,8 +122,8 @@ def _settings(body: JSON, defaults: Sampling) -> Settings:
     stop = body.get("stop") or ()
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
-        raise Refused("stop must be a text or a list of texts")
-    return Settings(
+        raise RequestRefused("stop must be a text or a list of texts")
+    return RequestSettings(
         model=str(body.get("model") or ""),
         sampling=sampling,
         max_tokens=None if limit is None else int(_number("max_tokens", limit, 1, 1, 1e9)),
@@ -137,14 +137,18 @@ def _number(name: str, value: JSON, default: float, low: float, high: float) -> 
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise Refused(f"{name} must be a number from {low:g} to {high:g}, not {json.dumps(value)[:40]}")
+        raise RequestRefused(
+            f"{name} must be a number from {low:g} to {high:g}, not {json.dumps(value)[:40]}"
+        )
     return value
 
 
 def _tool(tool: JSON) -> dict[str, JSON]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise Refused('a tool must be {"type": "function", "function": {"name": ..., "parameters": ...}}')
+        raise RequestRefused(
+            'a tool must be {"type": "function", "function": {"name": ..., "parameters": ...}}'
+        )
     return tool
 
 
@@ -154,7 +158,7 @@ def _messages(messages: list[JSON]) -> tuple[Message, ...]:
     for i, entry in enumerate(messages):
         role = entry.get("role") if isinstance(entry, dict) else None
         if role not in ("system", "developer", "user", "assistant", "tool"):
-            raise Refused(f"message {i} has no role that is served: {json.dumps(role)}")
+            raise RequestRefused(f"message {i} has no role that is served: {json.dumps(role)}")
         calls = tuple(_call(c, i, names) for c in entry.get("tool_calls") or ())
         thinking = entry.get("reasoning_content") or entry.get("reasoning") or ""
         read.append(
@@ -175,7 +179,7 @@ def _content(content: JSON, i: int) -> str:
     try:
         return "".join([part["text"] for part in content])
     except (TypeError, KeyError):
-        raise Refused(f"message {i} holds content that is no text") from None
+        raise RequestRefused(f"message {i} holds content that is no text") from None
 
 
 def _call(call: JSON, i: int, names: dict[str, str]) -> ToolCall:
@@ -189,6 +193,6 @@ def _call(call: JSON, i: int, names: dict[str, str]) -> ToolCall:
         names[str(call.get("id") or "")] = function["name"]
         return ToolCall(name=str(function["name"]), arguments=arguments)
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise Refused(
+        raise RequestRefused(
             f"message {i} holds a tool call without a name or with arguments that are no JSON object"
         ) from None

@@ -19,10 +19,17 @@ from aiohttp import web
 
 from envace.chat.renderer import HFRenderer
 from envace.errors import boundary
-from envace.policy.generator import Job
+from envace.policy.generator import GenerationJob
 from envace.policy.local import LocalPolicy
 from envace.serving import replies
-from envace.serving.requests import ChatRequest, Refused, Settings, TextRequest, read_chat, read_text
+from envace.serving.requests import (
+    ChatRequest,
+    RequestRefused,
+    RequestSettings,
+    TextRequest,
+    read_chat,
+    read_text,
+)
 from envace.types import JSON, Sampling, replace
 
 HOST = "127.0.0.1"
@@ -87,14 +94,14 @@ class PolicyServer:
         if isinstance(asked.prompt, str):  # rendered by the client: its control tokens are meant
             return self.tokenizer.encode(asked.prompt, add_special_tokens=False)
         if max(asked.prompt) >= len(self.tokenizer):
-            raise Refused("the prompt holds ids that the model does not have")
+            raise RequestRefused("the prompt holds ids that the model does not have")
         return asked.prompt
 
-    async def _write(self, asked: Settings, ids: Sequence[int]) -> replies.WrittenText:
+    async def _write(self, asked: RequestSettings, ids: Sequence[int]) -> replies.WrittenText:
         self._check_name(asked.model)
         began = time.monotonic()
         sampling = replace(asked.sampling, max_tokens=self._room(len(ids), asked.max_tokens))
-        result = await self.policy.batcher.submit(Job(prompt_ids=tuple(ids), sampling=sampling))
+        result = await self.policy.batcher.submit(GenerationJob(prompt_ids=tuple(ids), sampling=sampling))
         text = self.policy.renderer.decode(result.output_ids)
         ends = [at for stop in asked.stop if (at := text.find(stop)) >= 0]
         seconds = time.monotonic() - began
@@ -109,16 +116,16 @@ class PolicyServer:
     def _check_name(self, model: str) -> None:
         if model not in self.names:
             known = ", ".join(self.names)
-            raise Refused(f"the model {model!r} is not served here; {known} is", 404, "NotFoundError")
+            raise RequestRefused(f"the model {model!r} is not served here; {known} is", 404, "NotFoundError")
 
     def _room(self, prompt: int, wanted: int | None) -> int:
         """Tokens that may be written: what was asked for, or the room that the prompt leaves if that is less.
 
-        Raises Refused for a prompt that leaves none, in the words that clients look for.
+        Raises RequestRefused for a prompt that leaves none, in the words that clients look for.
         """
         room = self.context - prompt if self.context else wanted or self.defaults.max_tokens
         if room < 1:
-            raise Refused(
+            raise RequestRefused(
                 f"This model's maximum context length is {self.context} tokens. The prompt holds {prompt}: "
                 "shorten the messages."
             )
@@ -129,10 +136,10 @@ async def _body(request: web.Request) -> JSON:
     try:
         return json.loads(await request.read())
     except ValueError:
-        raise Refused("the body is not JSON") from None
+        raise RequestRefused("the body is not JSON") from None
 
 
-async def _send(request: web.Request, whole: dict[str, JSON], asked: Settings) -> web.StreamResponse:
+async def _send(request: web.Request, whole: dict[str, JSON], asked: RequestSettings) -> web.StreamResponse:
     if not asked.stream:
         return web.json_response(whole)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -149,7 +156,7 @@ async def _named_errors(
 ) -> web.StreamResponse:
     try:
         return await handler(request)
-    except Refused as e:
+    except RequestRefused as e:
         print(f"status {e.status}: {str(e)[:200]}", flush=True)
         return web.json_response(replies.error(str(e), e.status, e.kind), status=e.status)
     except web.HTTPException as e:

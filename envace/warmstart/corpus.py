@@ -1,6 +1,6 @@
 """What the tiny policy is warm-started on: the expert's words in exactly the prompts a run will show.
 
-Flows in: desk tasks of the split "warm", a renderer. Flows out: `Sample`s, ids in and ids out, collected from
+Flows in: desk tasks of the split "warm", a renderer. Flows out: `WarmSample`s, ids in and ids out, collected from
 real episodes, private rehearsals and condensations that a scripted teacher plays.
 Invariant: prompts come from the rollout and the rehearsal themselves, never from a copy of their text; what the
 teacher does wrong on purpose is seen as history but never learnt as an answer.
@@ -41,7 +41,7 @@ TRIED = re.compile(r"^(\w+) \{.* -> (.*)$", re.M)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class WarmSample:
     """One training sequence."""
 
     ids: tuple[int, ...]
@@ -178,15 +178,15 @@ def _memory(rng: random.Random, task: Task, teacher: Teacher, cap: int) -> Memor
 
 def collect(
     tasks: Sequence[Task], renderer: Renderer, end_id: int, params: Params, seed: int
-) -> list[Sample]:
+) -> list[WarmSample]:
     """Samples of all tasks. ACT generations of one token stream become one sample, as one sequence teaches
     them all at once. Prompt ids are those of the requests."""
-    samples: list[Sample] = []
+    samples: list[WarmSample] = []
     latest: dict[str, int] = {}  # episode -> where its latest ACT sample stands
     for request, text in _played(tasks, renderer, end_id, params, seed):
         written = (*renderer.encode(text), end_id)
         marks = (False,) * len(request.prompt_ids) + (True,) * len(written)
-        sample = Sample(
+        sample = WarmSample(
             ids=(*request.prompt_ids, *written),
             answer=marks,
             role=request.role,

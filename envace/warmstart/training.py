@@ -31,7 +31,7 @@ from envace.chat.renderer import HFRenderer
 from envace.config import Params, TinyParams
 from envace.policy.card import write_card
 from envace.types import PolicyRef, Role, replace
-from envace.warmstart.corpus import PLAYED, Sample, collect, texts_of
+from envace.warmstart.corpus import PLAYED, WarmSample, collect, texts_of
 from envace.warmstart.tokenizer import END, build_tokenizer
 from envace.worlds.desk.tasks import generate
 
@@ -81,7 +81,7 @@ def continue_start(
     return save(model, tokenizer, Path(out), PolicyRef(kind="trained", uri=str(out), step=tiny.updates))
 
 
-def _samples(params: Params, tokenizer: PreTrainedTokenizerBase) -> list[Sample]:
+def _samples(params: Params, tokenizer: PreTrainedTokenizerBase) -> list[WarmSample]:
     tasks = generate(params.desk.seed, "warm", params.policy.tiny.tasks)
     renderer = HFRenderer(tokenizer, params.rollout.enable_thinking)
     return collect(tasks, renderer, tokenizer.convert_tokens_to_ids(END), params, params.seed)
@@ -117,7 +117,7 @@ def make_model(
 
 def warm_start(
     model: PreTrainedModel,
-    batches: Iterable[Sequence[Sample]],
+    batches: Iterable[Sequence[WarmSample]],
     tiny: TinyParams,
     pad_id: int,
     progress: OnUpdate | None,
@@ -144,7 +144,9 @@ def warm_start(
     model.eval()
 
 
-def _loss(model: PreTrainedModel, batch: Sequence[Sample], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _loss(
+    model: PreTrainedModel, batch: Sequence[WarmSample], pad_id: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted mean cross-entropy, and the plain mean on answer tokens.
 
     Padding is on the right, where a causal model cannot see it, so no attention mask is needed.
@@ -170,7 +172,9 @@ def schedule(step: int, steps: int) -> float:
     return rise * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def curriculum(samples: Sequence[Sample], batch: int, updates: int, seed: int) -> Iterator[list[Sample]]:
+def curriculum(
+    samples: Sequence[WarmSample], batch: int, updates: int, seed: int
+) -> Iterator[list[WarmSample]]:
     """Batches of responses that follow from the records shown, then of all samples.
 
     Those are short and mostly copies: within a hundred updates they teach to look things up in the prompt, which
@@ -182,7 +186,7 @@ def curriculum(samples: Sequence[Sample], batch: int, updates: int, seed: int) -
     yield from mixed(samples, batch, updates - n_first, seed + 1)
 
 
-def mixed(samples: Sequence[Sample], batch: int, updates: int, seed: int) -> Iterator[list[Sample]]:
+def mixed(samples: Sequence[WarmSample], batch: int, updates: int, seed: int) -> Iterator[list[WarmSample]]:
     """Batches of all samples, ACT with its own share."""
     act = sum(s.role is Role.ACT for s in samples)
     share = ACT_SHARE if 0 < act < len(samples) else 0.5
@@ -191,8 +195,8 @@ def mixed(samples: Sequence[Sample], batch: int, updates: int, seed: int) -> Ite
 
 
 def draws(
-    samples: Sequence[Sample], batch: int, updates: int, seed: int, odds: Sequence[float] | None = None
-) -> Iterator[list[Sample]]:
+    samples: Sequence[WarmSample], batch: int, updates: int, seed: int, odds: Sequence[float] | None = None
+) -> Iterator[list[WarmSample]]:
     """`updates` batches; a window of them is drawn at random, then cut by length to save padding."""
     rng = random.Random(seed)
     left = updates

@@ -9,7 +9,7 @@ from token_kit import ROOT
 from envace.chat.renderer import HFRenderer
 from envace.config import parse
 from envace.config.method import PRESETS
-from envace.engine.progress import Progress, line, read_lines
+from envace.engine.run_files import Progress, follow, line
 from envace.errors import EnvironmentUnready, ParamsError
 
 START = ROOT / "envace/policy/start"
@@ -59,7 +59,7 @@ def test_a_training_begins_with_the_check(run, monkeypatch, tmp_path):
         trainer.PPOTrainerSync, "_init_tokenizer", lambda self: setattr(self, "tokenizer", self.given)
     )
     made("kept")._init_tokenizer()
-    [event] = [Progress(**record) for record in read_lines(tmp_path / "progress.jsonl")]
+    [event] = [Progress(**record) for record, _ in follow(tmp_path / "progress.jsonl")]
     assert line(event) == f"{FOUND}; old_thoughts keep appends all the same"
     with pytest.raises(ParamsError, match="same chat template"):
         made("other")._init_tokenizer()

@@ -14,7 +14,7 @@ from envace.config import load, parse
 from envace.data.stage import stage
 from envace.data.store import read_tasks
 from envace.engine import checkpoints, launch, process
-from envace.engine.progress import read_steps
+from envace.engine.run_files import read_steps
 from envace.policy.card import BUNDLED
 from envace.types import Answer, Episode, Role, from_json
 

@@ -66,7 +66,7 @@ def episodes_of(step):
 @pytest.fixture
 def step_of(trainer, tmp_path, monkeypatch):
     """`(advantages of each stream, metrics)` of a step under a method, as the trainer computes them."""
-    from envace.engine.agent import outputs_of
+    from envace.engine.agent_loop import outputs_of
     from envace.types import Message, Task
 
     def step_of(method, step=1, padding=1, episodes=episodes_of, max_unscored=0.5, sources=None):

@@ -114,7 +114,7 @@ def test_bug_25_a_server_that_kept_old_weights_sets_off_the_alarm_and_one_in_ste
     """Public bug 25: the engine woke with old weights, and sampled and recomputed log-probabilities lay 0.2 apart."""
     import copy
 
-    from envace.engine.logprob_gap import gap_metrics
+    from envace.engine.step_metrics import gap_metrics
 
     batch, moved = micro_batch(), copy.deepcopy(model)
     padded, _ = outputs(engine.CpuFsdpEngine, model, batch)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from envace.config import parse
-from envace.engine.logprob_gap import gap_metrics, gap_sums, gap_warning
-from envace.engine.progress import Progress, emit, follow, line
+from envace.engine.run_files import Progress, emit, follow, line
+from envace.engine.step_metrics import gap_metrics, gap_sums, gap_warning
 
 LIMIT = 0.05
 

@@ -63,7 +63,7 @@ def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monke
     """
     import envace.engine.cpu_platform  # noqa: F401
     from envace.config.method import Method
-    from envace.engine.agent import outputs_of
+    from envace.engine.agent_loop import outputs_of
 
     episode = long_episode()[1]
     outputs = outputs_of(episode, Method(rows="merged"), 1, fallback_id=0)

@@ -68,7 +68,7 @@ def queued(method):
     """(queue, batch) of the episodes as the agent loops leave them."""
     from transfer_queue import KVBatchMeta
 
-    from envace.engine.agent import outputs_of
+    from envace.engine.agent_loop import outputs_of
 
     rows, tags = {}, []
     for episode in episodes():

@@ -266,7 +266,7 @@ def test_a_falling_learning_rate_makes_the_step_count_part_of_the_work_folder(ru
 
 
 def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):
-    from envace.engine.progress import follow
+    from envace.engine.run_files import follow
 
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a"')

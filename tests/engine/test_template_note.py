@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from envace.config import parse
 from envace.engine.launch import Watcher
-from envace.engine.progress import Progress, emit
+from envace.engine.run_files import Progress, emit
 from tasks.training import ProgressView
 
 NOTE = "chat template: appends: tool results"

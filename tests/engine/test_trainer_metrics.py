@@ -5,7 +5,7 @@ import types
 import pytest
 from step_kit import episodes_of
 
-from envace.engine.steps import server_metrics, step_seconds
+from envace.engine.step_metrics import server_metrics, step_seconds
 from envace.learn.running import read_means
 
 
@@ -82,7 +82,7 @@ def test_the_numbers_of_a_step_are_the_same_however_rows_are_merged(step_of):
 
 
 def test_a_stored_episode_lacks_prompts_and_log_probabilities_and_nothing_else(trainer):
-    from envace.engine.agent import light
+    from envace.engine.agent_loop import light
     from envace.types import replace, to_json
 
     [episode, _] = episodes_of(1)

@@ -10,7 +10,7 @@ import pytest
 from envace.chat.renderer import ByteRenderer
 from envace.config import RolloutParams
 from envace.config.method import PRESETS, Method
-from envace.engine.unscored import TooManyUnscored
+from envace.engine.step_metrics import TooManyUnscored
 from envace.io.children import innermost_error
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.episode import run_episode
@@ -88,10 +88,10 @@ def test_the_launcher_finds_the_cause_among_what_ray_prints(tmp_path):
     (tmp_path / "trainer.log").write_text(
         "\x1b[36m(TaskRunnerV1 pid=9)\x1b[0m Traceback (most recent call last):\n"
         "ray.exceptions.RayTaskError(TooManyUnscored): ray::TaskRunnerV1.run() (pid=9, ip=10.0.0.1)\n"
-        "envace.engine.unscored.TooManyUnscored: step 3: 5 of 8 episodes are unscored (most: judge_failed)\n"
+        "envace.engine.step_metrics.TooManyUnscored: step 3: 5 of 8 episodes are unscored (most: judge_failed)\n"
     )
     said = innermost_error(tmp_path / "trainer.log")
-    assert said.startswith("envace.engine.unscored.TooManyUnscored: step 3: 5 of 8")
+    assert said.startswith("envace.engine.step_metrics.TooManyUnscored: step 3: 5 of 8")
 
 
 @pytest.mark.parametrize("preset", ["authors", "paper", "envace"])

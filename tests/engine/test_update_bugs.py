@@ -29,7 +29,7 @@ def streams():
 
 def filled(value):
     """The same streams with `value` at every masked position, as verl's queue gets them from the agent loop."""
-    from envace.engine.agent import output_of
+    from envace.engine.agent_loop import output_of
 
     found = []
     for stream in streams():

@@ -13,7 +13,7 @@ from envace.config import load
 from envace.data.store import write_tasks
 from envace.engine import checkpoints, launch, process
 from envace.engine.export import export
-from envace.engine.progress import read_steps
+from envace.engine.run_files import read_steps
 from envace.errors import StageFailed
 from envace.policy.card import BUNDLED
 from envace.types import Episode, Role, from_json

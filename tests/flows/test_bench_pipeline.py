@@ -16,7 +16,7 @@ import yaml
 
 from envace.bench.harness.build import build
 from envace.bench.harness.registry import harness
-from envace.engine import checkpoints, kept
+from envace.engine import checkpoints
 from envace.policy.card import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,7 @@ def trained(folder: Path) -> None:
     start = json.loads((folder / "models/start/card.json").read_text())["hash"]
     out = folder / "runs/train/envace-1"
     out.mkdir(parents=True)
-    (out / "kept.json").write_text(json.dumps(kept.manifest(work, 2, start)))
+    (out / "kept.json").write_text(json.dumps(checkpoints.manifest(work, 2, start)))
 
 
 def scores(folder: Path, name: str) -> dict:

@@ -9,7 +9,7 @@ import pytest
 from envace.bench import worlds as desk
 from envace.config import parse
 from envace.data.store import write_tasks
-from envace.engine import checkpoints, export, kept
+from envace.engine import checkpoints, export
 from envace.errors import DataError, ParamsError, UserError
 from envace.policy.card import BUNDLED, read_card, weights_hash, write_card
 from envace.types import PolicyRef
@@ -53,30 +53,30 @@ def work(tmp_path):
 
 
 def test_the_manifest_names_what_is_left_and_stays_when_training_goes_on(work):
-    said = kept.manifest(work, 5, "s" * 64)
+    said = checkpoints.manifest(work, 5, "s" * 64)
     assert said["work"] == "abc" and list(said["steps"]) == [f"step_{k}" for k in range(6)]
     left = {k: bool(v) for k, v in said["steps"].items()}
     assert left == {f"step_{k}": k in (0, 2, 4, 5) for k in range(6)}  # 5 is the rolling one
     saved(work, 6)
-    after = kept.manifest(work, 6, "s" * 64)["steps"]
+    after = checkpoints.manifest(work, 6, "s" * 64)["steps"]
     assert after["step_4"] == said["steps"]["step_4"] != after["step_6"] and not after["step_5"]
 
 
 def test_a_step_that_was_not_kept_or_is_gone_names_what_to_set(work):
-    said = kept.manifest(work, 5, "s" * 64)
-    kept.require(said, work, "envace-1", 4)
+    said = checkpoints.manifest(work, 5, "s" * 64)
+    checkpoints.require_kept(said, work, "envace-1", 4)
     with pytest.raises(
         UserError,
         match=r"step 3 of envace-1 was not kept \(train.keep_every\); kept are 0, 2, 4, 5: "
         r"name a kept step in dynamics.steps, or set train.keep_every to a divisor of 3",
     ):
-        kept.require(said, work, "envace-1", 3)
+        checkpoints.require_kept(said, work, "envace-1", 3)
     (work / "kept/global_step_4/actor/model_world_size_1_rank_0.pt").write_text("others")
     with pytest.raises(DataError, match="step 4 of envace-1 are no longer those"):
-        kept.require(said, work, "envace-1", 4)
+        checkpoints.require_kept(said, work, "envace-1", 4)
     shutil.rmtree(work / "kept")
     with pytest.raises(DataError, match="train.keep_every"):
-        kept.require(said, work, "envace-1", 2)
+        checkpoints.require_kept(said, work, "envace-1", 2)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def project(tmp_path, monkeypatch, **params) -> Run:
     write_card(tmp_path / "models/start", PolicyRef(kind="bundled", uri="models/start", name="start"))
     (tmp_path / "data/staged").mkdir(parents=True)
     write_tasks(tmp_path / "data/staged/held.parquet", generate(7, "held", 4))
-    said = kept.manifest(tmp_path / ".state/train/abc", 5, weights_hash(BUNDLED))
+    said = checkpoints.manifest(tmp_path / ".state/train/abc", 5, weights_hash(BUNDLED))
     (tmp_path / "runs/train/envace-1").mkdir(parents=True)
     (tmp_path / "runs/train/envace-1/kept.json").write_text(json.dumps(said))
 

@@ -8,7 +8,7 @@ import pytest
 
 from envace.config import parse
 from envace.config.method import PRESETS, Method
-from envace.engine.progress import Progress
+from envace.engine.run_files import Progress
 from envace.errors import DataError, EnvironmentUnready, StageFailed
 from envace.io import files
 from envace.types import SampleRecord, SampleStatus, ScoreRecord, Task

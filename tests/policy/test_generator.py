@@ -9,7 +9,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from envace.policy.batcher import GATHER, AsyncBatcher
-from envace.policy.generator import BatchGenerator, Job, sample
+from envace.policy.generator import BatchGenerator, GenerationJob, sample
 from envace.types import FinishReason, Sampling
 
 END = 3
@@ -26,10 +26,11 @@ def tiny_model(seed: int = 0, context: int = 128) -> Qwen3ForCausalLM:
     )  # fmt: skip
 
 
-def jobs(n: int, **settings) -> list[Job]:
+def jobs(n: int, **settings) -> list[GenerationJob]:
     prompts = [tuple(4 + (i * 7 + k) % 36 for k in range(3 + 5 * i)) for i in range(n)]
     return [
-        Job(prompt_ids=p, sampling=Sampling(max_tokens=12, seed=i, **settings)) for i, p in enumerate(prompts)
+        GenerationJob(prompt_ids=p, sampling=Sampling(max_tokens=12, seed=i, **settings))
+        for i, p in enumerate(prompts)
     ]
 
 
@@ -65,7 +66,7 @@ def test_an_end_token_stops_and_is_part_of_the_output():
 
 
 def test_greedy_takes_the_likeliest_token_and_needs_no_seed():
-    job = Job(prompt_ids=(5, 6, 7), sampling=Sampling(temperature=0.0, max_tokens=5))
+    job = GenerationJob(prompt_ids=(5, 6, 7), sampling=Sampling(temperature=0.0, max_tokens=5))
     first, second = BatchGenerator(tiny_model(), [END], seed=0).generate([job, job])
     assert first.output_ids == second.output_ids
     with torch.no_grad():
@@ -77,8 +78,8 @@ def test_greedy_takes_the_likeliest_token_and_needs_no_seed():
 
 def test_a_full_context_and_a_spent_budget_write_nothing():
     generator = BatchGenerator(tiny_model(context=16), [END], seed=0)
-    full = Job(prompt_ids=tuple([5] * 16), sampling=Sampling(max_tokens=4))
-    nearly = Job(prompt_ids=tuple([5] * 14), sampling=Sampling(max_tokens=4, seed=1))
+    full = GenerationJob(prompt_ids=tuple([5] * 16), sampling=Sampling(max_tokens=4))
+    nearly = GenerationJob(prompt_ids=tuple([5] * 14), sampling=Sampling(max_tokens=4, seed=1))
     none, two = generator.generate([full, nearly])
     assert (none.output_ids, none.finish) == ((), FinishReason.LENGTH)
     assert len(two.output_ids) <= 2
@@ -140,7 +141,9 @@ def conversation(rng, turns=4):
     """A prompt that grows by what was written and by something new, as an episode's does."""
     prompt, results = tuple(rng.choices(range(4, 40), k=rng.randint(1, 20))), []
     for _ in range(turns):
-        job = Job(prompt_ids=prompt, sampling=Sampling(max_tokens=rng.randint(1, 8), seed=rng.randrange(99)))
+        job = GenerationJob(
+            prompt_ids=prompt, sampling=Sampling(max_tokens=rng.randint(1, 8), seed=rng.randrange(99))
+        )
         result = yield job
         results.append((job, result))
         prompt += result.output_ids + tuple(rng.choices(range(4, 40), k=rng.randint(0, 9)))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from envace.serving import replies
-from envace.serving.requests import Refused, read_chat, read_text
+from envace.serving.requests import RequestRefused, read_chat, read_text
 from envace.types import Sampling, ToolCall
 
 TOOL = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
@@ -102,7 +102,7 @@ def test_a_history_with_calls_is_read():
     ],
 )
 def test_what_is_not_served_is_refused_by_name(wrong, says):
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(RequestRefused, match=says):
         read_chat(body(**wrong), Sampling())
 
 
@@ -111,7 +111,7 @@ def test_prompts_are_text_or_ids():
     assert read_text({"model": "m", "prompt": [[1, 2]]}, Sampling()).prompt == (1, 2)
     assert read_text({"model": "m", "prompt": [1, 2]}, Sampling()).prompt == (1, 2)
     for bad in (None, "", [], ["a", "b"], [1, "b"]):
-        with pytest.raises(Refused, match="prompt"):
+        with pytest.raises(RequestRefused, match="prompt"):
             read_text({"model": "m", "prompt": bad}, Sampling())
 
 

@@ -10,7 +10,7 @@ from envace.policy.card import read_card, weights_hash
 from envace.policy.local import LocalPolicy
 from envace.policy.protocol import GenerationRequest
 from envace.types import FinishReason, Message, Role, Sampling
-from envace.warmstart.corpus import Sample
+from envace.warmstart.corpus import WarmSample
 from envace.warmstart.training import build_start, continue_start, curriculum, draws, schedule
 
 PARAMS = Params(
@@ -86,7 +86,9 @@ def test_the_learning_rate_rises_and_falls():
 
 def test_batches_are_cut_by_length_and_counted():
     lengths = [3, 50, 7, 20, 90, 11, 33, 60]
-    samples = [Sample(ids=(1,) * n, answer=(True,) * n, role=Role.ACT, episode_id=str(n)) for n in lengths]
+    samples = [
+        WarmSample(ids=(1,) * n, answer=(True,) * n, role=Role.ACT, episode_id=str(n)) for n in lengths
+    ]
     batches = list(draws(samples, 4, 11, 0))
     assert len(batches) == 11 and all(len(b) == 4 for b in batches)
     assert batches == list(draws(samples, 4, 11, 0))
@@ -95,9 +97,9 @@ def test_batches_are_cut_by_length_and_counted():
 
 
 def test_copying_comes_first_and_everything_after():
-    copied = Sample(ids=(1, 2), answer=(False, True), role=Role.REHEARSE, episode_id="warm/a")
-    private = Sample(ids=(1, 3), answer=(False, True), role=Role.REHEARSE, episode_id="b")
-    act = Sample(ids=(1, 1), answer=(False, True), role=Role.ACT, episode_id="warm/c")
+    copied = WarmSample(ids=(1, 2), answer=(False, True), role=Role.REHEARSE, episode_id="warm/a")
+    private = WarmSample(ids=(1, 3), answer=(False, True), role=Role.REHEARSE, episode_id="b")
+    act = WarmSample(ids=(1, 1), answer=(False, True), role=Role.ACT, episode_id="warm/c")
     batches = list(curriculum([copied, private, act], 4, 20, 0))
     assert len(batches) == 20 and all(s is copied for b in batches[:7] for s in b)
     assert {s.episode_id for b in batches[7:] for s in b} == {"warm/a", "b", "warm/c"}
