@@ -34,8 +34,8 @@ from tasks.run import Run, log_path, state_dir, write_log
 if TYPE_CHECKING:
     from prefect import Flow
 
-PARENT_TASK = "envacePARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
-PARENT_RUN = "envacePARENT_RUN_ID"  # MLflow run the stage's run is a child of
+PARENT_TASK = "ENVACE_PARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
+PARENT_RUN = "ENVACE_PARENT_RUN_ID"  # MLflow run the stage's run is a child of
 Arguments = Mapping[str, str | int]
 Work = Callable[..., None]
 

@@ -22,9 +22,9 @@ def environment(params: Params, root: Path) -> dict[str, str]:
     """What prefect.yaml's templates name."""
     return {
         **os.environ,
-        "envaceROOT": str(root),
-        "envaceWORK_POOL": params.prefect.work_pool,
-        "envaceCRON": params.prefect.cron,
+        "ENVACE_ROOT": str(root),
+        "ENVACE_WORK_POOL": params.prefect.work_pool,
+        "ENVACE_CRON": params.prefect.cron,
         "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
     }
 

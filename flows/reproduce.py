@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
 
 UNWIND_S = 25.0  # stages get their own time first
-INSIDE = "envaceIN_PIPELINE"
+INSIDE = "ENVACE_IN_PIPELINE"
 STAGING = "stage_data"
 
 

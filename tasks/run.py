@@ -24,7 +24,7 @@ def state_dir(root: Path) -> Path:
     parts = root.resolve().parts
     if ".dvc" in parts:
         root = Path(*parts[: parts.index(".dvc")])
-    return Path(os.environ.get("envaceSTATE") or root.resolve() / ".state")
+    return Path(os.environ.get("ENVACE_STATE") or root.resolve() / ".state")
 
 
 def log_path(state: Path, name: str) -> Path:

@@ -84,7 +84,7 @@ def stage_run(
     """The MLflow run of one stage execution, under the pipeline's parent."""
     found, kind = ProjectStore(run.params, run.root, run.state), run.name.split("@")[0]
     with ExitStack() as stack:
-        parent = os.environ.get("envacePARENT_RUN_ID", "")
+        parent = os.environ.get("ENVACE_PARENT_RUN_ID", "")
         if not parent:  # DVC drives
             log = found.find_parent()
             tag_stage_hashes(found, log.run_id, run.root)

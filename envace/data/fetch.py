@@ -33,8 +33,8 @@ from envace.io.files import sha256, unwritable
 
 
 def place(params: Params, state: Path | None = None) -> Path:
-    """The folder of a source: below `state`, else envaceSTATE, else `.state/`."""
-    state = state or Path(os.environ.get("envaceSTATE") or ".state")
+    """The folder of a source: below `state`, else ENVACE_STATE, else `.state/`."""
+    state = state or Path(os.environ.get("ENVACE_STATE") or ".state")
     return state / "data" / Wanted.of(params).key
 
 
@@ -157,7 +157,7 @@ def _download(want: Wanted, record: SourceRecord, store: FileStore, missing: lis
     if need > free:
         raise EnvironmentUnready(
             f"data.uri {want.uri!r} needs {need / 1e9:.1f} GB and {record.folder} has {free / 1e9:.1f} GB free; set "
-            "data.patterns to fewer files or envaceSTATE to a folder on a larger disk"
+            "data.patterns to fewer files or ENVACE_STATE to a folder on a larger disk"
         )
     for remote in store.download(missing, parts, bar_class(say)):
         digest = verified(parts / remote.name, remote)

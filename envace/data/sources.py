@@ -39,7 +39,7 @@ class OpenedSource:
 def open_source(params: Params, state: Path | None = None, say: Say = print) -> Iterator[OpenedSource]:
     """The rows of `data.source`, its files fetched and verified first.
 
-    Fetched files stay below `state` (else envaceSTATE, else `.state/`); a local source is remembered there only
+    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`); a local source is remembered there only
     where `state` is given. Raises DataError and EnvironmentUnready.
     """
     if params.data.source == "desk":

@@ -41,8 +41,8 @@ def verl_overrides(
 def trainer_env(params: Params, run_file: Path, work: Path) -> dict[str, str]:
     """Environment of the verl subprocess and, through Ray, of all its workers."""
     env = {
-        "envaceRUN_FILE": str(run_file),
-        "envaceWORK": str(work),  # marks every process of this run
+        "ENVACE_RUN_FILE": str(run_file),
+        "ENVACE_WORK": str(work),  # marks every process of this run
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "TOKENIZERS_PARALLELISM": "false",

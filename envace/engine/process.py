@@ -20,7 +20,7 @@ from envace.io import processes
 from envace.io.children import GRACE_S, Child, start
 from envace.io.processes import ProcessIdentity, identify
 
-VARIABLE = "envaceWORK"  # in the environment of every process of a run
+VARIABLE = "ENVACE_WORK"  # in the environment of every process of a run
 CARD = "trainer.pid"
 
 

@@ -1,6 +1,6 @@
 """The files that the processes of one training run share, all in its work folder.
 
-`run.json` (named by envaceRUN_FILE) says what is trained; written whole before verl starts, never changed while it
+`run.json` (named by ENVACE_RUN_FILE) says what is trained; written whole before verl starts, never changed while it
 runs, holds no key. `progress.jsonl` has a line for each event, `metrics.jsonl` one for each step, `episodes/` a file
 for each step, and the time of `heartbeat` says "still working".
 Invariant: one writer for each file except `heartbeat`, which anybody may touch; a torn last line is ignored by the
@@ -22,7 +22,7 @@ from envace.config import Params, parse, to_dict
 from envace.io.files import write_text
 from envace.types import JSON
 
-ENV_NAME = "envaceRUN_FILE"
+ENV_NAME = "ENVACE_RUN_FILE"
 
 
 @dataclass(frozen=True, kw_only=True)

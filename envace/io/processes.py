@@ -23,7 +23,7 @@ import psutil
 
 from envace.types import JSON
 
-OWNERS = "envaceOWNERS"  # environment variable: tokens of the owners a process descends from, joined by ":"
+OWNERS = "ENVACE_OWNERS"  # environment variable: tokens of the owners a process descends from, joined by ":"
 GRACE_S = 5.0  # between asking a process to end and ending it
 GONE = (psutil.NoSuchProcess, ProcessLookupError)
 NOT_OURS = (*GONE, psutil.AccessDenied, PermissionError)

@@ -34,7 +34,7 @@ def served_with(tmp_path, monkeypatch, policy: str, folder: Path, **base) -> tup
     trainer.mkdir(parents=True)
     (trainer / "vllm").write_text(FAKE_VLLM.format(python=sys.executable, log=tmp_path / "argv.json"))
     (trainer / "vllm").chmod(0o755)
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     section = {
         "policies": ["start"],
         "benchmarks": ["bfcl"],

@@ -32,7 +32,7 @@ class Log:
 
 
 def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
-    monkeypatch.setenv("envaceSTATE", str(root / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(root / ".state"))
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
     options = section.pop("options", {})
     section = {

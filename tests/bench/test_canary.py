@@ -63,11 +63,11 @@ def params_of(url: str) -> dict:
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     monkeypatch.setenv("OTHER_KEY", KEY)
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
     monkeypatch.setattr(registry, "check", lambda name, options: None)
-    for name in ("MLFLOW_TRACKING_URI", "envacePARENT_RUN_ID", "PREFECT_API_URL"):
+    for name in ("MLFLOW_TRACKING_URI", "ENVACE_PARENT_RUN_ID", "PREFECT_API_URL"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
     os.environ.pop("MLFLOW_TRACKING_URI", None)  # the store's, which it leaves for processes

@@ -28,7 +28,7 @@ def hub(monkeypatch, tmp_path):
     body = json.dumps(rows()).encode()
     with served(Hub({"README.md": b"# data", FILE: body, "train/other.json": b"[]"})) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("envaceSTATE", str(tmp_path / "state"))
+        monkeypatch.setenv("ENVACE_STATE", str(tmp_path / "state"))
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
         data._fetched.cache_clear()

@@ -56,7 +56,7 @@ def envs(bfcl_source, tau2_env, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_size_plans_work_for_every_benchmark_it_names(size, envs, tmp_path, monkeypatch):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     params = load(ROOT / f"sizes/{size}.yaml")
     folder = tmp_path / "models/start"
     folder.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """VitaBench itself, from a local git directory, against three loopback servers.
 
-Its repository is in no package index, so this runs where envaceVITA_SOURCE names a git directory that holds
+Its repository is in no package index, so this runs where ENVACE_VITA_SOURCE names a git directory that holds
 the pinned revision; elsewhere the recorded outputs under fixtures/vita stand for it.
 """
 
@@ -23,10 +23,10 @@ from envace.bench.vita.tasks import FOLDER
 from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleStatus, Sampling
 
-SOURCE = os.environ.get("envaceVITA_SOURCE", "")
+SOURCE = os.environ.get("ENVACE_VITA_SOURCE", "")
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(not SOURCE, reason="envaceVITA_SOURCE names no git directory of VitaBench"),
+    pytest.mark.skipif(not SOURCE, reason="ENVACE_VITA_SOURCE names no git directory of VitaBench"),
 ]
 ROOT = Path(__file__).resolve().parents[2] / ".harness"
 KEYS = {

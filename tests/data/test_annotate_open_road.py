@@ -36,7 +36,7 @@ def hub(monkeypatch, tmp_path):
         Hub(shards | {"data/math-00.parquet": b"no rows", "README.md": b"#"}, large={"data/tool-00.parquet"})
     ) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("envaceSTATE", str(tmp_path / "state"))
+        monkeypatch.setenv("ENVACE_STATE", str(tmp_path / "state"))
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
         yield hub

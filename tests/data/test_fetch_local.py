@@ -127,7 +127,7 @@ def test_another_revision_of_a_folder_is_another_memory(folder, tmp_path):
 
 
 def test_the_place_follows_what_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path))
     one = place(params())
     assert one.parent == tmp_path / "data" and place(params()) == one
     others = [params(uri="a/b"), params(revision="f" * 40), params(patterns=["x"]), params(source="s3")]

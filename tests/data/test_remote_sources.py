@@ -18,7 +18,7 @@ ROWS = "".join(json.dumps(row_from_task(t)) + "\n" for t in generate(7, "train",
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch, tmp_path):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / "state"))
 
 
 def test_rows_under_an_s3_prefix_are_staged(monkeypatch, tmp_path):

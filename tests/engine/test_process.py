@@ -25,7 +25,7 @@ from envace.worlds.desk.tasks import generate
 ROOT = Path(__file__).resolve().parents[2]
 PRELUDE = """#!{python}
 import json, os, pathlib, sys, time
-work = pathlib.Path(os.environ["envaceWORK"])
+work = pathlib.Path(os.environ["ENVACE_WORK"])
 def emit(phase, step, **metrics):
     with (work / "progress.jsonl").open("a") as f:
         event = dict(phase=phase, step=step, steps=4, metrics=metrics, eta_s=1.0, time=time.time())
@@ -131,10 +131,10 @@ def test_kill_is_reported_as_a_kill(run):
 def test_leftovers_of_a_killed_run_are_reaped_and_others_left_alone(run):
     call, work = run
     own = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, "envaceWORK": str(work.resolve())}, start_new_session=True
+        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": str(work.resolve())}, start_new_session=True
     )
     other = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, "envaceWORK": "/elsewhere"}, start_new_session=True
+        ["sleep", "600"], env={**os.environ, "ENVACE_WORK": "/elsewhere"}, start_new_session=True
     )
     try:
         time.sleep(0.2)
@@ -152,7 +152,7 @@ def test_a_leftover_without_our_mark_is_known_by_the_session(run):
     script = "import os, subprocess; subprocess.Popen(['sleep', '600'], env={})"
     process.start_trainer([sys.executable, "-c", script], {}, work).popen.wait()
     leftover = psutil.Process(next(p.pid for p in process.running(work)))
-    assert "envaceWORK" not in leftover.environ()
+    assert "ENVACE_WORK" not in leftover.environ()
     assert [p.name() for p in process.running(work.resolve())] == ["sleep"]
     call("save(4)")
     assert process.running(work.resolve()) == []

@@ -101,7 +101,7 @@ def test_a_curve_that_cannot_be_drawn_is_refused_before_training(change, words):
 
 def project(tmp_path, monkeypatch, **params) -> Run:
     """A project whose training is over; the merger is replaced by a copy of the bundled weights."""
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     given = parse(
         {
             "train": TRAIN,

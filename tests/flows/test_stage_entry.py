@@ -165,5 +165,5 @@ def test_servers_that_are_gone_are_not_used(tmp_path, monkeypatch, capsys):
 
 
 def test_state_of_a_copied_folder_is_the_projects(tmp_path, monkeypatch):
-    monkeypatch.delenv("envaceSTATE", raising=False)
+    monkeypatch.delenv("ENVACE_STATE", raising=False)
     assert state_dir(tmp_path / ".dvc" / "tmp" / "exps" / "x") == tmp_path / ".state"

@@ -32,7 +32,7 @@ class Log:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////x.db")
     params = parse({"train": {"steps": 2, "save_every": 1}, "mlflow": {"traces": 0, "failed_traces": 0}})
     return Run("train@envace-1", params, tmp_path, Log())

@@ -114,7 +114,7 @@ def test_thinking_otherwise_than_in_training_must_be_meant():
 
 @pytest.mark.heavy
 def test_the_bench_stage_refuses_weights_with_another_template_before_any_harness(tmp_path, monkeypatch):
-    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
     for name in ("start", "kept", "other"):
         shutil.copytree(START, tmp_path / "models" / name)
     template = tmp_path / "models/other/chat_template.jinja"
