@@ -21,7 +21,10 @@ from envace.chat.tokens import TokenLog
 from envace.types import JSON, Message, ToolCall
 
 AGAIN, VERL, VERL_BARE, OURS = "render anew", "verl's builder", "verl's builder, no tools", "envace"
-WORDS = "order account booking total city day seat credit limit status moved paid open refused the a of for".split()
+WORDS = (
+    "order account booking total city day seat credit limit status moved paid open refused the a of".split()
+)
+WORDS += ["for"]
 Tools = tuple[dict[str, JSON], ...]
 Prompts = list[Sequence[int]]
 

@@ -4,9 +4,9 @@ model.
 All three bring the same episodes, token for token, or nothing is reported. Requests sleep, and the sleeps are
 skipped (`clock`): seconds are CPU of this process plus what would have been slept.
 
-  lock-step   as the authors' code: all live episodes make a request, and none goes on before the slowest is done; ACT,
-              REHEARSE and the judge take turns. The calls of a message are answered at once (theirs one after another).
-  verl        `AgentLoopWorker.generate_sequences` of the installed verl, whose server manager is the scripted policy.
+  lock-step   as the authors' code: all live episodes make a request, and none goes on before the slowest
+              is done; ACT, REHEARSE and the judge take turns
+  verl        `AgentLoopWorker.generate_sequences`, whose server manager is the scripted policy
   envace      `run_pool`, without a limit on how many run at once.
 """
 

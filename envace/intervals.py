@@ -1,7 +1,7 @@
 """Intervals of numbers whose trials are not independent: tasks are what is resampled.
 
-The same input and seed give the same interval, whatever the order of tasks. Fewer than two tasks leave no interval.
-"""
+The same input and seed give the same interval, whatever the order of tasks. Fewer than two tasks leave no
+interval."""
 
 from __future__ import annotations
 

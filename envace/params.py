@@ -1,8 +1,8 @@
 """The parameter file as a pipeline starts with it, and the commands over it.
 
-`python -m envace.params` checks params.yaml and prints the resolved method table; `--size NAME` writes that size into
-it first. Here stand the checks that need more than the file: prompt sets, and the options that a harness knows.
-"""
+`python -m envace.params` checks params.yaml and prints the resolved method table; `--size NAME` writes that
+size into it first. Here stand the checks that need more than the file: prompt sets, and the options that a
+harness knows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def main() -> None:
             print(f"{args.path} is now the {args.size} size")
         elif not args.quiet:
             print(
-                f"{args.path}: size {params.size}, preset {params.method.preset}, runs {', '.join(params.train.runs)}"
+                f"{args.path}: size {params.size}, preset {params.method.preset}, runs "
+                f"{', '.join(params.train.runs)}"
             )
             for arm in params.arms_trained:
                 for key, value in dataclasses.asdict(params.resolved_method(arm)).items():

@@ -183,4 +183,7 @@ def line(s: ScoreRecord) -> str:
     tasks = (
         f"{s.n_tasks} tasks, single trial" if s.n_trials == 1 else f"{s.n_tasks} tasks x {s.n_trials} trials"
     )
-    return f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {value}{spread} over {tasks}{missing}{floors}{skipped}"
+    return (
+        f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {value}{spread} over "
+        f"{tasks}{missing}{floors}{skipped}"
+    )

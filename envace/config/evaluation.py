@@ -175,7 +175,8 @@ class BenchParams:
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DynamicsParams:
-    """The curve of training: `runs` x `steps` x `benchmarks`, each kept step evaluated (docs/evaluation.md)."""
+    """The curve of training: `runs` x `steps` x `benchmarks`, each kept step evaluated
+    (docs/evaluation.md)."""
 
     runs: MaybeListed[str] = ()
     """Of train.runs."""

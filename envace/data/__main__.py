@@ -1,10 +1,9 @@
 """`python -m envace.data check FILE`: explain every fault of a file of rows. `... annotate`: label raw rows.
 
-Flows in: a .jsonl, .json or .parquet file of rows in any form. Flows out: a line a fault (place, field, what is wrong,
-reason code), equal rows last, then a count.
-Invariant: every fault that staging the file alone would find is named; exit status 0 only when every row is usable, 1
-when some are not, 2 when the file cannot be read.
-"""
+Flows in: a .jsonl, .json or .parquet file of rows in any form. Flows out: a line a fault (place, field, what
+is wrong, reason code), equal rows last, then a count. Invariant: every fault that staging the file alone
+would find is named; exit status 0 only when every row is usable, 1 when some are not, 2 when the file cannot
+be read."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """What a row must be, and every fault of one that is not.
 
-Flows in: one row as plain data, in any form. Flows out: its faults, each a reason code, the field's path and a
-sentence; or, for staging, the row taken apart on the way.
-Invariant: a row without faults converts to a task; a row with one never reaches training. No row, however odd,
-makes the check raise.
-"""
+Flows in: one row as plain data, in any form. Flows out: its faults, each a reason code, the field's path and
+a sentence; or, for staging, the row taken apart on the way. Invariant: a row without faults converts to a
+task; a row with one never reaches training. No row, however odd, makes the check raise."""
 
 from __future__ import annotations
 

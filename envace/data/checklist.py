@@ -1,9 +1,8 @@
 """Rules for a checklist: what the labels of a dialogue must be.
 
-Flows in: a checklist as plain data, [variant][turn][item]. Flows out: its faults, and the items' rules parsed.
-Invariant: a checklist without faults converts to items; only its first variant is looked at, since only that is
-used. Nothing raises, however odd the data.
-"""
+Flows in: a checklist as plain data, [variant][turn][item]. Flows out: its faults, and the items' rules
+parsed. Invariant: a checklist without faults converts to items; only its first variant is looked at, since
+only that is used. Nothing raises, however odd the data."""
 
 from __future__ import annotations
 
@@ -55,7 +54,8 @@ def first_variant(checklist: JSON) -> JSON:
 def checklist_faults(
     checklist: JSON, at: str, user_messages: int, rules: list[JSON] | None = None
 ) -> Iterator[Fault]:
-    """Every fault of a checklist for a dialogue of so many user messages. `rules` gets each item's, None for none."""
+    """Every fault of a checklist for a dialogue of so many user messages. `rules` gets each item's, None for
+    none."""
     if checklist is None:
         yield Fault(Reject.MISSING_FIELD, at, "is missing")
         return

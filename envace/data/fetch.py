@@ -1,10 +1,9 @@
 """The files of a source in a folder of this machine.
 
-Flows in: the `data` section of the parameters. Flows out: the files under `<folder>/files/` with `source.json` beside
-them; a local source stays where it is, and `source.json` alone remembers it.
-Invariant: what is handed out is complete and its checksums hold; a source that changed is told, never silently used;
-a file takes its name when it is whole, and one that is whole is not fetched again.
-"""
+Flows in: the `data` section of the parameters. Flows out: the files under `<folder>/files/` with
+`source.json` beside them; a local source stays where it is, and `source.json` alone remembers it. Invariant:
+what is handed out is complete and its checksums hold; a source that changed is told, never silently used; a
+file takes its name when it is whole, and one that is whole is not fetched again."""
 
 from __future__ import annotations
 
@@ -41,9 +40,8 @@ def place(params: Params, state: Path | None = None) -> Path:
 def fetch(params: Params, folder: Path | None, say: Say = print) -> Fetched:
     """Bring the files of `data.source` (hub, s3, local) here, or find them complete.
 
-    Only a local source may do without a folder; nothing then remembers what it was. Raises DataError when the source
-    cannot be had as asked for, EnvironmentUnready when the disk fails.
-    """
+    Only a local source may do without a folder; nothing then remembers what it was. Raises DataError when the
+    source cannot be had as asked for, EnvironmentUnready when the disk fails."""
     want = Wanted.of(params)
     if folder is None:
         record = SourceRecord(Path(want.uri), licence=UNSTATED, files=local_files(want))
@@ -71,11 +69,13 @@ def _alone(folder: Path, say: Say) -> Iterator[None]:
         yield
 
 
-# --- a folder of this machine ---------------------------------------------------------------------------------
+# --- a folder of this machine
+# ---------------------------------------------------------------------------------
 
 
 def local_files(want: Wanted) -> dict[str, SourceFile]:
-    """The files of a local source that are meant, with their checksums. Raises DataError where there are none."""
+    """The files of a local source that are meant, with their checksums. Raises DataError where there are
+    none."""
     root = Path(want.uri)
     if not root.is_dir():
         raise DataError(f"data.uri {want.uri!r} is not a folder")
@@ -98,7 +98,8 @@ def _read_in_place(want: Wanted, record: SourceRecord, say: Say) -> None:
         record.write(want)
 
 
-# --- a store of files -----------------------------------------------------------------------------------------
+# --- a store of files
+# -----------------------------------------------------------------------------------------
 
 
 def open_store(want: Wanted) -> FileStore:
@@ -135,7 +136,8 @@ def _bring(want: Wanted, record: SourceRecord, say: Say) -> None:
 
 
 def _drop_what_is_not_listed(record: SourceRecord, chosen: dict[str, Remote], say: Say) -> list[Remote]:
-    """Forget files that are gone, damaged or of another version than the store lists; return what is missing."""
+    """Forget files that are gone, damaged or of another version than the store lists; return what is
+    missing."""
     for name, f in list(record.files.items()):
         listed = name in chosen and f.is_of(chosen[name])
         if listed and f.intact(record.here):
@@ -156,7 +158,8 @@ def _download(want: Wanted, record: SourceRecord, store: FileStore, missing: lis
     need, free = sum(r.bytes for r in missing), shutil.disk_usage(parts).free
     if need > free:
         raise EnvironmentUnready(
-            f"data.uri {want.uri!r} needs {need / 1e9:.1f} GB and {record.folder} has {free / 1e9:.1f} GB free; set "
+            f"data.uri {want.uri!r} needs {need / 1e9:.1f} GB and {record.folder} has {free / 1e9:.1f} GB "
+            "free; set "
             "data.patterns to fewer files or ENVACE_STATE to a folder on a larger disk"
         )
     for remote in store.download(missing, parts, bar_class(say)):

@@ -1,8 +1,7 @@
 """A data set of the Hugging Face hub as a store of files; huggingface_hub does the transfer.
 
-Invariant: nothing is kept in the hub's own cache; the token comes from HF_TOKEN alone, whatever a login left on this
-machine, and reaches the hub only; every refusal is one sentence.
-"""
+Invariant: nothing is kept in the hub's own cache; the token comes from HF_TOKEN alone, whatever a login left
+on this machine, and reaches the hub only; every refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -101,7 +100,8 @@ class Hub:
         except (httpx.RequestError, LocalEntryNotFoundError) as e:
             why = (str(e.__cause__ or e).strip() or type(e).__name__).splitlines()[0]
             raise self._error(
-                f"the hub cannot be reached at {self.endpoint} ({why}); check the network and HF_ENDPOINT and run again"
+                f"the hub cannot be reached at {self.endpoint} ({why}); check the network and HF_ENDPOINT "
+                "and run again"
             ) from e
         except HfHubHTTPError as e:
             raise self._error(self._refusal(e)) from e
@@ -118,12 +118,14 @@ class Hub:
         code, wait = error.response.status_code, error.response.headers.get("Retry-After", "")
         if isinstance(error, GatedRepoError):
             return (
-                f"the data set is gated; ask for access at {self.endpoint}/datasets/{self.uri} and set HF_TOKEN to a "
+                f"the data set is gated; ask for access at {self.endpoint}/datasets/{self.uri} and set "
+                "HF_TOKEN to a "
                 "token of the account it is granted to"
             )
         if isinstance(error, RepositoryNotFoundError):
             return (
-                "the hub has no such data set, or it is private; correct data.uri, or set HF_TOKEN to a token that "
+                "the hub has no such data set, or it is private; correct data.uri, or set HF_TOKEN to a "
+                "token that "
                 "may read it"
             )
         if isinstance(error, RevisionNotFoundError):
@@ -132,7 +134,8 @@ class Hub:
             )
         if code == 429:
             return (
-                f"the hub limits how often it may be asked; wait {wait + ' seconds' if wait.isdigit() else 'a few minutes'} "
+                "the hub limits how often it may be asked; wait "
+                f"{wait + ' seconds' if wait.isdigit() else 'a few minutes'} "
                 "and run again (what was fetched stays), or set HF_TOKEN for a higher limit"
             )
         if code >= 500:
@@ -142,7 +145,10 @@ class Hub:
 
 STATUS = {
     401: "the hub rejects the token; renew HF_TOKEN",
-    403: "the token may not read this data set; give HF_TOKEN the permission to read gated and private repositories",
+    403: (
+        "the token may not read this data set; give HF_TOKEN the permission to read gated and private "
+        "repositories"
+    ),
     404: "the hub lacks a file that it listed; run again",
 }
 

@@ -1,8 +1,7 @@
 """JSON text, read strictly and fast.
 
-Invariant: NaN, infinity, numbers out of range, half surrogate pairs and repeated keys are not JSON; what passes
-is equal to what `json.loads` gives.
-"""
+Invariant: NaN, infinity, numbers out of range, half surrogate pairs and repeated keys are not JSON; what
+passes is equal to what `json.loads` gives."""
 
 from __future__ import annotations
 
@@ -49,7 +48,8 @@ def read_line(line: bytes) -> JSON:
 
 
 def write(value: JSON) -> str:
-    """Compact JSON text. Raises TypeError, ValueError or UnicodeEncodeError on what is not plain JSON data."""
+    """Compact JSON text. Raises TypeError, ValueError or UnicodeEncodeError on what is not plain JSON
+    data."""
     return _encode(value).decode()
 
 

@@ -1,10 +1,10 @@
-"""Rows between judging and writing, in an SQLite file: which of several equal ones stays, and every line of rejects.
+"""Rows between judging and writing, in an SQLite file: which of several equal ones stays, and every line of
+rejects.
 
-Flows in: verdicts, in the order of the source. Flows out: what is kept, in any order, and what is not, in order.
-Invariant: no row stays in memory; the file goes with the folder it is in. Which rows stay does not depend on their
-order: of rows with one id, the one with the smallest digest stays (of identical rows the first); of rows with one
-dialogue and tools, the one with the smallest id.
-"""
+Flows in: verdicts, in the order of the source. Flows out: what is kept, in any order, and what is not, in
+order. Invariant: no row stays in memory; the file goes with the folder it is in. Which rows stay does not
+depend on their order: of rows with one id, the one with the smallest digest stays (of identical rows the
+first); of rows with one dialogue and tools, the one with the smallest id."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ class JudgedRows:
 
 @contextmanager
 def judged_rows(path: Path | str) -> Iterator[JudgedRows]:
-    """A new table at `path`, or in memory (`:memory:`). Raises EnvironmentUnready when it cannot be written."""
+    """A new table at `path`, or in memory (`:memory:`). Raises EnvironmentUnready when it cannot be
+    written."""
     try:
         db = sqlite3.connect(path, isolation_level=None)
         try:

@@ -1,8 +1,8 @@
 """What a staged folder says about itself.
 
-Flows in: everything counted on the way. Flows out: `manifest.json` as plain data.
-Invariant: every row read is in exactly one count of `rejected_by_reason` or in one split; no number depends on how
-many processes worked, nor does any other part.
+Flows in: everything counted on the way. Flows out: `manifest.json` as plain data. Invariant: every row read
+is in exactly one count of `rejected_by_reason` or in one split; no number depends on how many processes
+worked, nor does any other part.
 
 `counts` holds `read`, `kept`, `rejected`, a number a split, and
 
@@ -14,8 +14,8 @@ many processes worked, nor does any other part.
     tags                 kept rows by tag
     licences, sources    kept rows by licence, and by the file they came from
 
-`statistics` holds histograms of the kept rows, `{"turns": {"edges": [...], "counts": [...]}}`, the last bin open.
-"""
+`statistics` holds histograms of the kept rows, `{"turns": {"edges": [...], "counts": [...]}}`, the last bin
+open."""
 
 from __future__ import annotations
 

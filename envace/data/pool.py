@@ -1,8 +1,7 @@
 """Chunks of work over processes, results in order.
 
-Invariant: a bounded number of chunks is in flight, however fast they are read; the results do not depend on the
-number of processes. A process that dies is a StageFailed. No process outlives its parent.
-"""
+Invariant: a bounded number of chunks is in flight, however fast they are read; the results do not depend on
+the number of processes. A process that dies is a StageFailed. No process outlives its parent."""
 
 from __future__ import annotations
 
@@ -39,9 +38,8 @@ def ordered(
 ) -> Iterator[R]:
     """`work(part)` for every part, in order, by `workers` processes; 1 works in this one.
 
-    Small inputs never start a process. `work` must be picklable; `own_worlds` are loaded in every process first.
-    Raises StageFailed when a process dies, and what `work` raises.
-    """
+    Small inputs never start a process. `work` must be picklable; `own_worlds` are loaded in every process
+    first. Raises StageFailed when a process dies, and what `work` raises."""
     parts = iter(parts)
     yield from map(work, parts if workers == 1 else islice(parts, ALONE))
     if workers == 1 or (first := next(parts, None)) is None:
@@ -66,7 +64,8 @@ def ordered(
 
 
 def _begin(own_worlds: dict[str, str]) -> None:
-    """In a worker: Ctrl-C is the parent's, and when the parent ends, however it does, so does this process."""
+    """In a worker: Ctrl-C is the parent's, and when the parent ends, however it does, so does this
+    process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     worlds.load(own_worlds)

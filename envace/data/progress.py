@@ -20,7 +20,8 @@ Say = Callable[[str], None]
 
 
 def bar_class(say: Say) -> type[tqdm]:
-    """A tqdm for transfers. Without a terminal its lines go through `say`, each whole, so that they survive a pipe."""
+    """A tqdm for transfers. Without a terminal its lines go through `say`, each whole, so that they survive a
+    pipe."""
 
     class Lines(io.StringIO):
         def write(self, text: str) -> int:
@@ -40,7 +41,8 @@ def bar_class(say: Say) -> type[tqdm]:
 
 @dataclass
 class RowMeter:
-    """`meter(share)` once a row, with the share of the source that is read then; says now and then how far it is."""
+    """`meter(share)` once a row, with the share of the source that is read then; says now and then how far it
+    is."""
 
     say: Say
     rows: int = 0

@@ -1,12 +1,10 @@
 """How long a row's first prompt is.
 
 Flows in: parameters, then stored rows and their tools. Flows out: a token count, and a sentence on how it was
-counted.
-Invariant: a policy that brings a tokenizer is counted with the prompt ACT will be given, rendered as ACT's is: its chat
-template, tools, thinking, the prompt set's own text, control tokens in the text broken; that count is exact. The tiny
-policy, whose tokenizer is made from the staged rows, gets an estimate from above. A counter can be sent to another
-process.
-"""
+counted. Invariant: a policy that brings a tokenizer is counted with the prompt ACT will be given, rendered as
+ACT's is: its chat template, tools, thinking, the prompt set's own text, control tokens in the text broken;
+that count is exact. The tiny policy, whose tokenizer is made from the staged rows, gets an estimate from
+above. A counter can be sent to another process."""
 
 from __future__ import annotations
 
@@ -29,7 +27,8 @@ TokenCounter = Callable[[Row, list[JSON]], int]  # stored row, its tools -> toke
 
 
 def prompt_counter(params: Params, here: bool = False) -> tuple[TokenCounter, str]:
-    """A function that counts the tokens of a row's first prompt with tools, and how it counts. Raises DataError.
+    """A function that counts the tokens of a row's first prompt with tools, and how it counts. Raises
+    DataError.
 
     `here`: nothing is downloaded; without the policy's tokenizer on this machine the count is an estimate.
     """

@@ -1,8 +1,9 @@
-"""The source's files as an output of staging, so that a DVC remote keeps them and a clone can stage anew without it.
+"""The source's files as an output of staging, so that a DVC remote keeps them and a clone can stage anew
+without it.
 
-Flows in: the download folders below `.state/`. Flows out: `data/raw/`: `source.json`, and of a hub or S3 source the
-files. Of a local source `source.json` alone names the files: they are the user's own.
-Invariant: `data/raw/` holds a complete, verified download or the bare name of a source; no file is stored twice, since
+Flows in: the download folders below `.state/`. Flows out: `data/raw/`: `source.json`, and of a hub or S3
+source the files. Of a local source `source.json` alone names the files: they are the user's own. Invariant:
+`data/raw/` holds a complete, verified download or the bare name of a source; no file is stored twice, since
 files are linked from one place to the other (copied only where the disk cannot link, as across file systems).
 """
 
@@ -26,7 +27,8 @@ DESK = json.dumps({"kind": "desk"}) + "\n"
 
 
 def adopt_raw(raw: Path, state: Path, say: Say) -> None:
-    """Let `raw` stand in for a download of its source that is not below `state`, whichever source is staged now.
+    """Let `raw` stand in for a download of its source that is not below `state`, whichever source is staged
+    now.
 
     A download that has begun to fetch what changed since stays. Raises DataError when `raw` is damaged.
     """

@@ -1,9 +1,8 @@
 """Rows of a file by its ending: .jsonl, .json (a list of rows, or a row a line), .parquet.
 
-Flows in: a path. Flows out: `RawRow`s, each with the place it was read at.
-Invariant: every row comes out, readable or not, and where a list cannot be read on, its last fault says so; a block
-of the file and one row are in memory, whatever the file's size.
-"""
+Flows in: a path. Flows out: `RawRow`s, each with the place it was read at. Invariant: every row comes out,
+readable or not, and where a list cannot be read on, its last fault says so; a block of the file and one row
+are in memory, whatever the file's size."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ BLOCK = 1 << 20  # bytes read at a time
 LONGEST = 64 << 20  # bytes of one row
 BOM = b"\xef\xbb\xbf"
 TOO_LONG = f"is longer than {LONGEST >> 20} MiB"
-# No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong. Unrolled, a string that does not end
+# No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong. Unrolled, a string that does
+# not end
 # costs one look at each of its bytes.
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 # Up to the next mark that counts, or to a string that the end of the block cuts off.

@@ -1,14 +1,13 @@
 """The three forms a CM2 row comes in, read as one.
 
-Flows in: a row as plain data, in any form. Flows out: a `RowForm`: the parts every form has, JSON texts parsed once,
-and the names the parts have in the file.
-Invariant: reading never raises; what cannot be read is a fault of the form, and its part is None. No part is
-checked here.
+Flows in: a row as plain data, in any form. Flows out: a `RowForm`: the parts every form has, JSON texts
+parsed once, and the names the parts have in the file. Invariant: reading never raises; what cannot be read is
+a fault of the form, and its part is None. No part is checked here.
 
 raw        {uuid, messages (whole dialogue), metadata (JSON text that holds tools)}: not annotated yet
 annotated  {uuid, messages (whole dialogue), tools, checklists [variant][turn][item]}
 finished   {uuid, messages (up to the first user message), data_source, extra_info {messages (whole), tools,
-           interaction_kwargs {checklist_list [variant][turn][item]}, ...}}; a leftover `checklists` is ignored
+           interaction_kwargs {checklist_list [variant][turn][item]}, ...}}; `checklists` is ignored
 """
 
 from __future__ import annotations
@@ -54,7 +53,8 @@ IN_FINISHED = PartNames(
 
 @dataclass(slots=True)
 class RowForm:
-    """`RowForm(FormKind.RAW, "u-1", messages=[...], tools=[...])`; a part that is absent or unreadable is None."""
+    """`RowForm(FormKind.RAW, "u-1", messages=[...], tools=[...])`; a part that is absent or unreadable is
+    None."""
 
     kind: FormKind
     uuid: JSON = None
@@ -82,7 +82,8 @@ class RowForm:
             return None
 
     def read_tools(self, value: JSON) -> JSON:
-        """Tools as plain data. Given as objects they may come from parquet, where an absent key reads as null."""
+        """Tools as plain data. Given as objects they may come from parquet, where an absent key reads as
+        null."""
         if isinstance(value, str):
             return self.read_text(value, self.names.tools, Reject.BAD_TOOLS)
         try:
@@ -95,7 +96,8 @@ class RowForm:
 
 
 def read_form(row: JSON) -> RowForm:
-    """A row in any form as one `RowForm`. One that is none of them is taken for finished, whose faults say more."""
+    """A row in any form as one `RowForm`. One that is none of them is taken for finished, whose faults say
+    more."""
     if not isinstance(row, dict):
         return RowForm(FormKind.FINISHED, faults=[Fault(Reject.WRONG_TYPE, "row", "must be an object")])
     if row.get("extra_info") is not None or not ("tools" in row or "metadata" in row):

@@ -1,10 +1,8 @@
 """Rules for a reference dialogue and its tools, one function a rule.
 
-Flows in: the messages of a whole dialogue and the tools it may call. Flows out: faults, each rule's with a reason
-code of its own.
-Invariant: a rule looks at nothing but the dialogue and the tools, and never raises, however odd the row; rules do
-not hide one another, so the hits of one do not depend on the rest.
-"""
+Flows in: the messages of a whole dialogue and the tools it may call. Flows out: faults, each rule's with a
+reason code of its own. Invariant: a rule looks at nothing but the dialogue and the tools, and never raises,
+however odd the row; rules do not hide one another, so the hits of one do not depend on the rest."""
 
 from __future__ import annotations
 
@@ -97,7 +95,8 @@ def said(messages: Sequence[JSON], at: str) -> list[Said]:
     ]
 
 
-# --- the rules --------------------------------------------------------------------------------------------------
+# --- the rules
+# --------------------------------------------------------------------------------------------------
 
 # what an ordinary message may follow; tool messages are counted against the calls before them instead
 FOLLOWS = {
@@ -175,9 +174,8 @@ def fit_tools(d: Dialogue) -> Iterator[Fault]:
 def read_arguments(function: dict[str, JSON]) -> JSON:
     """A call's arguments as data; None when they do not parse.
 
-    Given as an object they may come from parquet, where an absent key reads as null and an object without keys too:
-    nulls in it are no arguments. JSON text keeps them.
-    """
+    Given as an object they may come from parquet, where an absent key reads as null and an object without
+    keys too: nulls in it are no arguments. JSON text keeps them."""
     given = function.get("arguments")
     try:
         if isinstance(given, str):

@@ -1,10 +1,9 @@
 """A prefix of an S3 bucket, or one object, as a store of files; s3fs does the transfer.
 
-Flows in: s3://bucket/prefix; endpoint and credentials from the environment, as every AWS client reads them. Flows
-out: the list of files and their bytes.
-Invariant: all bytes of a file come from one version, and are held to every checksum the store states of it in a way
-that can be computed here; every refusal is one sentence.
-"""
+Flows in: s3://bucket/prefix; endpoint and credentials from the environment, as every AWS client reads them.
+Flows out: the list of files and their bytes. Invariant: all bytes of a file come from one version, and are
+held to every checksum the store states of it in a way that can be computed here; every refusal is one
+sentence."""
 
 from __future__ import annotations
 
@@ -73,8 +72,8 @@ class S3:
         return key.removeprefix(below) if key.startswith(below) else ""
 
     def pinned(self, remote: Remote) -> Remote:
-        """As the object is now, with what listings do not tell: its version, where the bucket keeps versions, and
-        its checksums."""
+        """As the object is now, with what listings do not tell: its version, where the bucket keeps versions,
+        and its checksums."""
         with self._explained(remote.name):
             head = self.store.call_s3(
                 "head_object", Bucket=self.bucket, Key=self._keys[remote.name], ChecksumMode="ENABLED"
@@ -85,7 +84,8 @@ class S3:
         return Remote(remote.name, head["ContentLength"], etag, "" if version == "null" else version, sums)
 
     def download(self, remotes: Sequence[Remote], into: Path, bar: type[tqdm]) -> Iterator[Remote]:
-        """One file after the other, each of one version: by its id, or held against its ETag when it is here."""
+        """One file after the other, each of one version: by its id, or held against its ETag when it is
+        here."""
         for remote in remotes:
             path = into / remote.name
             shown = TqdmCallback({"unit": "B", "unit_scale": True, "desc": remote.name}, tqdm_cls=bar)
@@ -124,7 +124,10 @@ class S3:
         if isinstance(error, (NoConnection, *S3_RETRYABLE_ERRORS)) or (
             isinstance(error, OSError) and not code
         ):
-            return f"{self._where()} cannot be reached ({line}); check the network and AWS_ENDPOINT_URL and run again"
+            return (
+                f"{self._where()} cannot be reached ({line}); check the network and AWS_ENDPOINT_URL and run "
+                "again"
+            )
         if code in PASSING or code.startswith("5"):
             return f"{self._where()} is busy or failing ({code}); run again later"
         if text := SENTENCES.get(code):
@@ -144,9 +147,8 @@ class S3:
 def stated_sums(head: Mapping[str, JSON]) -> dict[str, str]:
     """The checksums of whole objects in an answer: `{"md5": "9f8e...", "crc32": "01ab..."}`.
 
-    An ETag is the MD5 of an object that was put in one part and is not encrypted under a key of its own. A checksum
-    of checksums (an object put in several parts) says nothing of the whole.
-    """
+    An ETag is the MD5 of an object that was put in one part and is not encrypted under a key of its own. A
+    checksum of checksums (an object put in several parts) says nothing of the whole."""
     found = {}
     etag = head["ETag"].strip('"')
     plain = head.get("ServerSideEncryption", "AES256") == "AES256" and "SSECustomerAlgorithm" not in head

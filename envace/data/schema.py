@@ -1,17 +1,16 @@
 """Between CM2 rows and tasks.
 
-Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one, or the row in its one stored
-form.
-Invariant: `task_from_row(row_from_task(task)) == task` for every task with a reference dialogue, also through
-parquet; `stored(examine(row)) == row_from_task(task_from_row(row))`, at a tenth of the cost. Rows of a foreign
-source bring no world and no rules; both are extensions inside `extra_info`.
+Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one, or the row in its one
+stored form. Invariant: `task_from_row(row_from_task(task)) == task` for every task with a reference dialogue,
+also through parquet; `stored(examine(row)) == row_from_task(task_from_row(row))`, at a tenth of the cost.
+Rows of a foreign source bring no world and no rules; both are extensions inside `extra_info`.
 
-A stored row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with `messages`
-(the whole reference dialogue, arguments as JSON text), `tools` (JSON text), `interaction_kwargs.checklist_list`
-[variant][turn][item], `original_index`, and the extensions `world`, `records` (those the dialogue does not hold),
-`tags` and, per item, `extra_info.rule`; all three of `world`, `records` and `rule` are JSON text. Where a row came
-from (KEYS_OF_ORIGIN) is no part of a task: the fields are there and empty until staging fills them.
-"""
+A stored row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with
+`messages` (the whole reference dialogue, arguments as JSON text), `tools` (JSON text),
+`interaction_kwargs.checklist_list` [variant][turn][item], `original_index`, and the extensions `world`,
+`records` (those the dialogue does not hold), `tags` and, per item, `extra_info.rule`; all three of `world`,
+`records` and `rule` are JSON text. Where a row came from (KEYS_OF_ORIGIN) is no part of a task: the fields
+are there and empty until staging fills them."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ SOURCE = "cm2"  # of a row that names none
 KEYS_OF_ORIGIN = ("licence", "origin", "generator", "annotator")
 
 
-# --- task -> row ----------------------------------------------------------------------------------------------
+# --- task -> row
+# ----------------------------------------------------------------------------------------------
 
 
 def row_from_task(task: Task) -> Row:
@@ -112,7 +112,8 @@ def _item_out(item: Item) -> Row:
     }
 
 
-# --- row -> stored row ----------------------------------------------------------------------------------------
+# --- row -> stored row
+# ----------------------------------------------------------------------------------------
 
 
 def stored(checked: CheckedRow) -> Row:
@@ -159,7 +160,8 @@ def _item_in_row(item: Row, rule: JSON) -> Row:
     }
 
 
-# --- row -> task ----------------------------------------------------------------------------------------------
+# --- row -> task
+# ----------------------------------------------------------------------------------------------
 
 
 def task_from_row(row: JSON) -> Task:

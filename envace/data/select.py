@@ -1,12 +1,12 @@
 """Which rows are too easy to train on.
 
-Flows in: `data.select`, a row's id and size. Flows out: whether the row is dropped.
-Invariant: the decision depends on the ratios, the seed, the id and the row alone, never on other rows or their order.
+Flows in: `data.select`, a row's id and size. Flows out: whether the row is dropped. Invariant: the decision
+depends on the ratios, the seed, the id and the row alone, never on other rows or their order.
 
-Rows that their source set aside for evaluation are never thinned. `data.select` maps a kind of number to {number:
-share of rows with it that are dropped}; a row that several ratios meet is kept with the product of (1 - ratio).
-Empty keeps every row. The published selection, which thins a pool of
-22,000 rows to about 8,000, is
+Rows that their source set aside for evaluation are never thinned. `data.select` maps a kind of number to
+{number: share of rows with it that are dropped}; a row that several ratios meet is kept with the product of
+(1 - ratio). Empty keeps every row. The published selection, which thins a pool of 22,000 rows to about 8,000,
+is
 
     most_steps: {1: 0.3}          assistant messages of the longest turn
     steps: {1: 0.2, 2: 0.3}       assistant messages
@@ -46,7 +46,8 @@ def _shares(kind: str, shares: JSON) -> dict[int, float]:
         is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
         if not str(number).isdecimal() or not is_share:
             raise ParamsError(
-                f"data.select.{kind} maps {number!r} to {share!r}, must map a whole number to a share from 0 to 1"
+                f"data.select.{kind} maps {number!r} to {share!r}, must map a whole number to a share from 0 "
+                "to 1"
             )
     return {int(number): float(share) for number, share in shares.items()}
 

@@ -1,9 +1,8 @@
 """How large a row is, and how large rows are.
 
-Flows in: stored rows. Flows out: a `RowSize` each, and histograms over many for the manifest and a data set's card.
-Invariant: a histogram's counts add up to what was counted, each value in the bin whose edges hold it, the last bin
-open; two runs over the same rows give the same histograms, whatever the order.
-"""
+Flows in: stored rows. Flows out: a `RowSize` each, and histograms over many for the manifest and a data set's
+card. Invariant: a histogram's counts add up to what was counted, each value in the bin whose edges hold it,
+the last bin open; two runs over the same rows give the same histograms, whatever the order."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ EDGES: dict[str, tuple[float, ...]] = {
 
 
 class RowSize(msgspec.Struct, array_like=True):
-    """`RowSize(turns=2, steps=5, most_steps=3, calls=3, tools=6, tools_used=2, tokens=812, items=4, weights=[...])`."""
+    """`RowSize(turns=2, steps=5, most_steps=3, calls=3, tools=6, tools_used=2, tokens=812, items=4,
+    weights=[...])`."""
 
     turns: int
     """User messages."""

@@ -1,9 +1,9 @@
-"""Whether a source is still what was staged: DVC looks at parameters and code, never at a folder or bucket outside.
+"""Whether a source is still what was staged: DVC looks at parameters and code, never at a folder or bucket
+outside.
 
-Flows in: parameters and the manifest of the staged rows. Flows out: what differs, in words.
-Invariant: nothing is fetched or written. Other parameters than those staged are no change: DVC sees them. The desk is
-made here and a hub's commit cannot change, so neither is asked.
-"""
+Flows in: parameters and the manifest of the staged rows. Flows out: what differs, in words. Invariant:
+nothing is fetched or written. Other parameters than those staged are no change: DVC sees them. The desk is
+made here and a hub's commit cannot change, so neither is asked."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def must_stage_again(params: Params, staged: Path, keep: bool) -> tuple[bool, st
     if params.data.accept_changed:
         return True, f"{what}; data.accept_changed takes it as it is now, so stage_data runs again"
     raise DataError(
-        f"{what}; for the new rows give data.revision another word or set data.accept_changed: true, to go on with the "
+        f"{what}; for the new rows give data.revision another word or set data.accept_changed: true, to go "
+        "on with the "
         "staged ones add --keep-rows"
     )

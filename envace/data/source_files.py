@@ -1,9 +1,8 @@
 """What was asked for, what was fetched, and `source.json`, which remembers it.
 
-Flows in: the `data` section of the parameters; a store's listing. Flows out: records, and the difference between a
-listing and what was fetched earlier.
-Invariant: `source.json` says `complete` only of a folder that held every listed file with its checksum.
-"""
+Flows in: the `data` section of the parameters; a store's listing. Flows out: records, and the difference
+between a listing and what was fetched earlier. Invariant: `source.json` says `complete` only of a folder that
+held every listed file with its checksum."""
 
 from __future__ import annotations
 
@@ -63,21 +62,25 @@ class Wanted:
         return name.endswith(ENDINGS) and not hidden and any(fnmatchcase(name, p) for p in patterns)
 
     def check_names(self, chosen: Iterable[str], all_names: Iterable[str]) -> None:
-        """Raises DataError when nothing was chosen, a name cannot be a path here, or data.sha256 names another."""
+        """Raises DataError when nothing was chosen, a name cannot be a path here, or data.sha256 names
+        another."""
         chosen = list(chosen)
         if not chosen:
             raise DataError(
-                f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that ends in "
+                f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that "
+                "ends in "
                 f"{', '.join(ENDINGS)} (it holds {listing(all_names)}); correct one of the two"
             )
         if bad := [n for n in chosen if "" in n.split("/") or "\0" in n]:
             raise DataError(
-                f"data.uri {self.uri!r} has a file named {bad[0]!r}, which cannot be a path here; leave it out with "
+                f"data.uri {self.uri!r} has a file named {bad[0]!r}, which cannot be a path here; leave it "
+                "out with "
                 "data.patterns or rename it there"
             )
         if unknown := [n for n in self.sums if n not in chosen]:
             raise DataError(
-                f"data.sha256 names {unknown[0]!r}, which is not among the source's files ({listing(chosen)}); "
+                f"data.sha256 names {unknown[0]!r}, which is not among the source's files "
+                f"({listing(chosen)}); "
                 "correct it"
             )
 
@@ -86,7 +89,8 @@ class Wanted:
         for f in files:
             if (expected := self.sums.get(f.name, f.sha256)) != f.sha256:
                 raise DataError(
-                    f"{f.name} of data.uri {self.uri!r} has sha256 {f.sha256}, data.sha256 expects {expected}; "
+                    f"{f.name} of data.uri {self.uri!r} has sha256 {f.sha256}, data.sha256 expects "
+                    f"{expected}; "
                     "correct the one that is wrong"
                 )
 
@@ -206,7 +210,8 @@ def read_splits(given: Mapping[str, str], source: str) -> None:
         )
     if given and set(given) != set(NEEDED):
         raise ParamsError(
-            f"data.splits names {', '.join(sorted(given))}; it must name the files of {' and '.join(NEEDED)}, or nothing"
+            f"data.splits names {', '.join(sorted(given))}; it must name the files of "
+            f"{' and '.join(NEEDED)}, or nothing"
         )
 
 
@@ -228,6 +233,7 @@ def split_of_files(given: Mapping[str, str], names: Sequence[str]) -> dict[str, 
             )
     if idle := [s for s in given if not any(s in splits for splits in found.values())]:
         raise DataError(
-            f"data.splits.{idle[0]} is {given[idle[0]]!r}, which names no file of the source ({listing(names)})"
+            f"data.splits.{idle[0]} is {given[idle[0]]!r}, which names no file of the source "
+            f"({listing(names)})"
         )
     return {n: splits[0] for n, splits in found.items()}

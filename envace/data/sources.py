@@ -1,9 +1,9 @@
-"""Where rows come from: the generators of the desk and of the files world, a folder, an S3 prefix, a hub data set.
+"""Where rows come from: the generators of the desk and of the files world, a folder, an S3 prefix, a hub data
+set.
 
 Flows in: parameters. Flows out: `RawRow`s with the place each was read at, and what the manifest says about
-the source.
-Invariant: every row of a source comes out, readable or not; a source that cannot be read at all is one DataError.
-"""
+the source. Invariant: every row of a source comes out, readable or not; a source that cannot be read at all
+is one DataError."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ class OpenedSource:
 def open_source(params: Params, state: Path | None = None, say: Say = print) -> Iterator[OpenedSource]:
     """The rows of `data.source`, its files fetched and verified first.
 
-    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`); a local source is remembered there only
-    where `state` is given. Raises DataError and EnvironmentUnready.
-    """
+    Fetched files stay below `state` (else ENVACE_STATE, else `.state/`); a local source is remembered there
+    only where `state` is given. Raises DataError and EnvironmentUnready."""
     if params.data.source == "desk":
         yield _desk(params)
         return
@@ -57,7 +56,8 @@ def open_source(params: Params, state: Path | None = None, say: Say = print) -> 
 def read_files(
     files: Sequence[tuple[Path, str]], meter: Callable[[float], None] | None = None
 ) -> Iterator[RawRow]:
-    """The rows of files, given as path and name; `meter` hears with each row which share of all bytes is read."""
+    """The rows of files, given as path and name; `meter` hears with each row which share of all bytes is
+    read."""
     sizes = [path.stat().st_size for path, _ in files]
     total, before = max(sum(sizes), 1), 0
     for (path, name), size in zip(files, sizes):

@@ -1,10 +1,8 @@
 """Which split a row goes to, and in which order.
 
-Flows in: all kept rows. Flows out: rows by split.
-Invariant: by hash, a row's side depends on seed and id only, and so does the order; neither input order nor other
-rows matter, but for a source so small that a side would stay empty. A source that deals its rows itself is
-followed, in its order.
-"""
+Flows in: all kept rows. Flows out: rows by split. Invariant: by hash, a row's side depends on seed and id
+only, and so does the order; neither input order nor other rows matter, but for a source so small that a side
+would stay empty. A source that deals its rows itself is followed, in its order."""
 
 from __future__ import annotations
 
@@ -53,7 +51,8 @@ def first_n(rows: list[KeptEntry], params: Params) -> dict[str, list[KeptEntry]]
     train = [r for r in rows if r.ordinal >= held]
     if not train:
         raise DataError(
-            f"data.held_rows is {held}, but all {len(rows)} usable rows are among the first {held}: lower it, or set "
+            f"data.held_rows is {held}, but all {len(rows)} usable rows are among the first {held}: lower "
+            "it, or set "
             "data.split to hash"
         )
     return {"train": train, "held": [r for r in rows if r.ordinal < held]}

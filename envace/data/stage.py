@@ -2,11 +2,10 @@
 
 Flows in: parameters. Flows out, in one folder: `train.parquet`, `held.parquet`, where the source has them
 `unseen.parquet` and `files.parquet`, `rejects.jsonl` (one object a left-out row: where, uuid, reason, field,
-message) and `manifest.json`.
-Invariant: read = kept + rejected; the manifest is written last, so a folder with one is complete; the same
-rows and parameters give the same parquet bytes, in whatever order the rows come (unless `data.split` is first_n)
-and however many processes work. Rows pass through a scratch file: memory holds the ids of those kept.
-"""
+message) and `manifest.json`. Invariant: read = kept + rejected; the manifest is written last, so a folder
+with one is complete; the same rows and parameters give the same parquet bytes, in whatever order the rows
+come (unless `data.split` is first_n) and however many processes work. Rows pass through a scratch file:
+memory holds the ids of those kept."""
 
 from __future__ import annotations
 
@@ -52,10 +51,9 @@ def stage(
 ) -> dict[str, JSON]:
     """Stage `data.source` into `out` and return the manifest.
 
-    `progress` hears how many rows are read, `workers` overrides `data.workers`; downloads stay below `state`, and
-    where nothing usable comes out, a copy of the rejects does. Raises DataError when nothing usable comes out,
-    StageFailed when a worker process dies.
-    """
+    `progress` hears how many rows are read, `workers` overrides `data.workers`; downloads stay below `state`,
+    and where nothing usable comes out, a copy of the rejects does. Raises DataError when nothing usable comes
+    out, StageFailed when a worker process dies."""
     out = Path(out)
     RowLimits.of(params, Estimate())  # what cannot be used is told before anything is taken away
     _withdraw(out)
@@ -104,7 +102,8 @@ def _write_rejects(out: Path, rows: JudgedRows, tally: StagingTally) -> None:
 
 
 def _why(out: Path, state: Path | None, tally: StagingTally) -> str:
-    """What was left out, and where it is listed: with `state`, a copy there, since the folder may not stay."""
+    """What was left out, and where it is listed: with `state`, a copy there, since the folder may not
+    stay."""
     if not tally.rejected:
         return "none was left out"
     path = out / REJECTS

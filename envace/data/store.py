@@ -1,9 +1,8 @@
 """Tasks and rows in parquet, with one explicit schema for every shard.
 
-Flows in: tasks or CM2 rows. Flows out: a parquet file, byte-identical for equal rows and library versions; and
-back.
-Invariant: a file is whole or absent; a file that is absent, corrupt or of another schema is one DataError.
-"""
+Flows in: tasks or CM2 rows. Flows out: a parquet file, byte-identical for equal rows and library versions;
+and back. Invariant: a file is whole or absent; a file that is absent, corrupt or of another schema is one
+DataError."""
 
 from __future__ import annotations
 

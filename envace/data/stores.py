@@ -78,7 +78,8 @@ HASHES: dict[str, Callable[[int], Checksum]] = {  # name -> the checksum of a fi
 
 
 def verified(path: Path, remote: Remote) -> str:
-    """The sha256 of a file that arrived. Raises DataError, and removes it, when it is not what its store lists."""
+    """The sha256 of a file that arrived. Raises DataError, and removes it, when it is not what its store
+    lists."""
     found = {name: HASHES[name](remote.bytes) for name in {"sha256", *remote.sums}}
     with path.open("rb") as f:
         while chunk := f.read(1 << 20):

@@ -1,9 +1,8 @@
 """The tools a row offers: whether each is a usable function schema, and whether a call's arguments fit it.
 
-Flows in: a row's list of tools. Flows out: faults, and `Offer`s to hold calls against.
-Invariant: a verdict depends on the tool's JSON text alone, so each text is judged once and remembered; what is
-remembered is bounded.
-"""
+Flows in: a row's list of tools. Flows out: faults, and `Offer`s to hold calls against. Invariant: a verdict
+depends on the tool's JSON text alone, so each text is judged once and remembered; what is remembered is
+bounded."""
 
 from __future__ import annotations
 

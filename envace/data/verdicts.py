@@ -1,9 +1,8 @@
 """One chunk of rows judged: what a worker process does.
 
 Flows in: raw rows. Flows out: for each row either why it is left out, or the row in its stored form as JSON.
-Invariant: a row's verdict depends on the row and the parameters alone, so chunks can be judged anywhere, in any
-order. Equal rows give equal bytes: nothing that is stored depends on the place of a row in its file.
-"""
+Invariant: a row's verdict depends on the row and the parameters alone, so chunks can be judged anywhere, in
+any order. Equal rows give equal bytes: nothing that is stored depends on the place of a row in its file."""
 
 from __future__ import annotations
 
@@ -129,10 +128,11 @@ def judge_row(limits: RowLimits, raw: RawRow, checked: CheckedRow | None) -> Row
 
 
 def _written(row: Row, origin: dict[str, str | None]) -> tuple[bytes, bytes, bytes]:
-    """Digests of the row and of its content, and the row as JSON. The dialogue, its largest part, is written once.
+    """Digests of the row and of its content, and the row as JSON. The dialogue, its largest part, is written
+    once.
 
-    What is said of the row's origin decides between rows only that are equal otherwise, its file not even then.
-    """
+    What is said of the row's origin decides between rows only that are equal otherwise, its file not even
+    then."""
     extra = row["extra_info"]
     dialogue = _encode(extra["messages"])
     content = _digest(dialogue + extra["tools"].encode(), 16)
@@ -148,7 +148,8 @@ def _digest(text: bytes, size: int) -> bytes:
 
 
 def origin_of(row: Row, where: str, licence: str) -> dict[str, str | None]:
-    """Where a row read at `where` (`a.jsonl:3`) came from and who made it; `licence` is that of rows which state none.
+    """Where a row read at `where` (`a.jsonl:3`) came from and who made it; `licence` is that of rows which
+    state none.
 
     `origin` and `uuid` together name one row of the source that the manifest describes.
     """

@@ -1,16 +1,15 @@
 """Checkpoints of a training: which are whole, which is the last, which may go, which weights were kept.
 
 Flows in: verl's `checkpoints/global_step_N` folders and its tracker file. Flows out: at most `train.rolling`
-of them, weights of every `train.keep_every`-th step under `kept/`, a tracker that names a whole one, and the manifest
-that the train stage publishes as `kept.json`.
-Invariant: a checkpoint counts only when verl finished writing it, which its `WHOLE` marker says; what a kill
-left half-written is removed before the next start and never resumed from. An entry of the manifest is the sha256 of a
-step's model shards, or empty where no whole checkpoint of the step is left; entry 0 is the hash of the start policy.
+of them, weights of every `train.keep_every`-th step under `kept/`, a tracker that names a whole one, and the
+manifest that the train stage publishes as `kept.json`. Invariant: a checkpoint counts only when verl finished
+writing it, which its `WHOLE` marker says; what a kill left half-written is removed before the next start and
+never resumed from. An entry of the manifest is the sha256 of a step's model shards, or empty where no whole
+checkpoint of the step is left; entry 0 is the hash of the start policy.
 
 State a resumed run needs: weights, optimizer and scheduler, the RNG of every rank (all in the shard files).
-Prompt order and sampling seeds are functions of seed and step; the one baseline that remembers (shrinkage) keeps a file
-a step of its own (`envace/learn/running.py`).
-"""
+Prompt order and sampling seeds are functions of seed and step; the one baseline that remembers (shrinkage)
+keeps a file a step of its own (`envace/learn/running.py`)."""
 
 from __future__ import annotations
 
@@ -93,11 +92,13 @@ class Keeper:
         finish(Path(checkpoint_dir), self.work, global_step, self.train.rolling, self.train.keep_every)
 
 
-# --- what is published of them ----------------------------------------------------------------------------------------
+# --- what is published of them
+# ----------------------------------------------------------------------------------------
 
 
 class KeptSteps(TypedDict):
-    """`{"work": "<key>", "steps": {"step_0": ..., ...}}`. One entry a step, so that DVC watches a single one."""
+    """`{"work": "<key>", "steps": {"step_0": ..., ...}}`. One entry a step, so that DVC watches a single
+    one."""
 
     work: str
     steps: dict[str, str]
@@ -122,7 +123,8 @@ def require_kept(said: KeptSteps, work: Path, training: str, step: int) -> None:
     kept = [name.removeprefix("step_") for name, digest in said["steps"].items() if digest]
     wanted = said["steps"].get(f"step_{step}", "")
     again = (
-        f"name a kept step in dynamics.steps, or set train.keep_every to a divisor of {step} and train from nothing "
+        f"name a kept step in dynamics.steps, or set train.keep_every to a divisor of {step} and train from "
+        "nothing "
         f"(remove {work})"
     )
     if not wanted:
@@ -131,5 +133,6 @@ def require_kept(said: KeptSteps, work: Path, training: str, step: int) -> None:
         )
     if shards_hash(work, step) != wanted:
         raise DataError(
-            f"the weights of step {step} of {training} are no longer those that training left in {work}: {again}"
+            f"the weights of step {step} of {training} are no longer those that training left in {work}: "
+            f"{again}"
         )

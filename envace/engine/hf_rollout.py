@@ -76,7 +76,8 @@ class HFServer:
     async def set_global_steps(self, step: int) -> None:
         self.generator.version = step
 
-    # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over on a CPU
+    # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over
+    # on a CPU
     async def wake_up(self, tags: list[str] | None = None) -> None: ...
     async def sleep(self) -> None: ...
     async def clear_kv_cache(self) -> None: ...

@@ -49,8 +49,8 @@ class TrainResult:
 
 
 def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
-    """Names a work folder: data, start weights and all that shapes training, but under a constant learning rate not
-    how many steps.
+    """Names a work folder: data, start weights and all that shapes training, but under a constant learning
+    rate not how many steps.
 
     More steps then continue where the last run ended; any other change starts afresh. Raises DataError when
     the tasks or the start weights are missing.
@@ -113,7 +113,8 @@ def train(
     reached = checkpoints.repair(work)
     if reached != steps:
         raise StageFailed(
-            f"training ended with status 0 after step {reached} of {steps}: finished steps must equal demanded ones",
+            f"training ended with status 0 after step {reached} of {steps}: finished steps must equal "
+            "demanded ones",
             work / "trainer.log",
         )
     return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=time.time() - began, ran=True)

@@ -1,16 +1,15 @@
 """How the rows of an update are put into micro-batches on a CPU.
 
 Flows in: the tokens of every row and which rows can move a weight. Flows out: lists of row numbers, or the
-micro-batches themselves under verl's own signature.
-Invariant: the update is the same as with one forward pass a row. No micro-batch holds more than the budget of
-padded tokens, unless one row alone does; all ranks get the same number of micro-batches, as their collectives need.
+micro-batches themselves under verl's own signature. Invariant: the update is the same as with one forward
+pass a row. No micro-batch holds more than the budget of padded tokens, unless one row alone does; all ranks
+get the same number of micro-batches, as their collectives need.
 
-verl balances micro-batches by work, which mixes lengths; where padding cannot be removed, half again is padding.
-Here rows of like length lie together, and two kinds of row cost nothing:
-- a row whose advantages are all 0, when the policy loss is the only loss (`skip_unmoved`). It has no gradient; its
-  tokens were counted for the loss's mean before, so leaving it out changes nothing.
-- a row that a longer one begins with, as each ACT row of an episode begins the next. In a causal model the longer
-  row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
+verl balances micro-batches by work, which mixes lengths; where padding stays, half again is padding. Here rows of like length lie together, and two kinds of row cost nothing:
+- a row whose advantages are all 0, when the policy loss is the only loss (`skip_unmoved`). It has no
+  gradient; its tokens were counted for the loss's mean before, so leaving it out changes nothing.
+- a row that a longer one begins with, as each ACT row of an episode begins the next. In a causal model the
+  longer row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ def plan(
     budget: int,
     agree: Callable[[int], int] = int,
 ) -> list[list[int]]:
-    """Row numbers of each micro-batch, carried rows behind their carriers. `agree` turns this rank's count into
-    everybody's, which is never smaller; rows that move nothing fill the gap when there are too few others."""
+    """Row numbers of each micro-batch, carried rows behind their carriers. `agree` turns this rank's count
+    into everybody's, which is never smaller; rows that move nothing fill the gap when there are too few
+    others."""
     live = [i for i, m in enumerate(moved) if m]
     parts = by_length(lengths, [i for i in live if carrier[i] == i], budget)
     spare = iter([i for i, m in enumerate(moved) if not m])
@@ -69,9 +69,8 @@ def carriers(rows: Sequence[Sequence[int]], among: Sequence[bool] | None = None)
     """For each row a row that begins with it and begins no other, itself when there is none:
     [[1], [1, 2], [3]] -> [1, 1, 2].
 
-    Rows outside `among` carry nothing and are not carried. In dictionary order a row stands right before the rows
-    that begin with it.
-    """
+    Rows outside `among` carry nothing and are not carried. In dictionary order a row stands right before the
+    rows that begin with it."""
     found = list(range(len(rows)))
     order = sorted((i for i in found if among is None or among[i]), key=lambda i: (list(rows[i]), -i))
     for i, after in zip(order[-2::-1], order[:0:-1]):

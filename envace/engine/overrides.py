@@ -92,7 +92,8 @@ def _data(params: Params, tasks_file: str, seed: int) -> dict[str, Value]:
         "data.custom_cls.path": "pkg://envace.engine.dataset",
         "data.custom_cls.name": "TaskDataset",
         "data.train_batch_size": params.train.prompts,
-        # only the sum of both bounds a row (max_model_len): ACT's prompt may pass the first under context_stop: shrink
+        # only the sum of both bounds a row (max_model_len): ACT's prompt may pass the first under
+        # context_stop: shrink
         "data.max_prompt_length": params.rollout.prompt_tokens,
         "data.max_response_length": params.rollout.response_tokens,
         "data.dataloader_num_workers": 0,
@@ -179,8 +180,10 @@ def _cpu(params: Params) -> dict[str, Value]:
         f"+{MODEL}.override_config.attn_implementation": "sdpa",
         f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype": "fp32",
         f"+{REF}.fsdp_config.mixed_precision.param_dtype": "fp32",
-        # The hf server samples from the trainer's very weights in the same precision, and one update a step means
-        # that the old policy is the sampling one: its log-probabilities need no second forward pass. That they
+        # The hf server samples from the trainer's very weights in the same precision, and one update a step
+        # means
+        # that the old policy is the sampling one: its log-probabilities need no second forward pass. That
+        # they
         # agree is measured in each update (gap/probs_max).
         "algorithm.rollout_correction.bypass_mode": True,
         f"{ROLLOUT}.dtype": "float32",

@@ -1,8 +1,7 @@
 """Addresses of servers: read, shown to people, and told apart.
 
-Flows in: the address a user gave. Flows out: what requests start with, what may be written down, who is meant.
-Invariant: nothing that is written down holds a user name or password.
-"""
+Flows in: the address a user gave. Flows out: what requests start with, what may be written down, who is
+meant. Invariant: nothing that is written down holds a user name or password."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """A model on the hub -> its files on this machine.
 
 Flows in: a hub id and a revision. Flows out: a folder in the hub's own cache; the commit a branch stands at.
-Invariant: weights, configuration and tokenizer only, never code; what cannot be had is one sentence with the fix.
+Invariant: weights, configuration and tokenizer only, never code; what cannot be had is one sentence with the
+fix.
 
-`python -m envace.policy.hub resolve ID [ID ...]` prints rows for `bench.baselines`, each with the newest commit.
-"""
+`python -m envace.policy.hub resolve ID [ID ...]` prints rows for `bench.baselines`, each with the newest
+commit."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def fetched(repo: str, revision: str) -> Path:
         return Path(snapshot_download(repo, revision=revision or None, allow_patterns=WANTED))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
         raise EnvironmentUnready(
-            f"{repo} at revision {revision[:12] or 'main'} could not be had from the hub ({type(e).__name__}): allow access "
+            f"{repo} at revision {revision[:12] or 'main'} could not be had from the hub "
+            f"({type(e).__name__}): allow access "
             "to it, set HF_TOKEN where it needs one, or correct id and revision"
         ) from None
 
@@ -46,7 +48,8 @@ def resolve(repo: str, branch: str = "main") -> str:
         )
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as e:
         raise EnvironmentUnready(
-            f"{repo} at {branch} could not be found on the hub ({type(e).__name__}): allow access to it, set HF_TOKEN "
+            f"{repo} at {branch} could not be found on the hub ({type(e).__name__}): allow access to it, set "
+            "HF_TOKEN "
             "where it needs one, or correct the id"
         ) from None
     if not found:

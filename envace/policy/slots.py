@@ -1,11 +1,10 @@
-"""Keys and values of many sequences in one block, so that a sequence can join, leave or begin with another's tokens.
+"""Keys and values of many sequences in one block, so that a sequence can join, leave or begin with another's
+tokens.
 
 Flows in: a causal language model whose layers all attend to everything before. Flows out: the logits after a
-row's last token.
-Invariant: rows [0, live) are being written and lie together, so a step reads them without a copy; the rows behind
-are finished and kept for their prefixes until the space is needed. `tokens[r, :length[r]]` are those whose keys
-and values row r holds.
-"""
+row's last token. Invariant: rows [0, live) are being written and lie together, so a step reads them without a
+copy; the rows behind are finished and kept for their prefixes until the space is needed. `tokens[r,
+:length[r]]` are those whose keys and values row r holds."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ def shared_heads(
     scaling: float | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attention in which the query heads of one key head are more queries of it: transformers would copy the keys
-    for each of them at every step.
+    """Attention in which the query heads of one key head are more queries of it: transformers would copy the
+    keys for each of them at every step.
 
     query [B, Q, L, D], key and value [B, K, T, D] with Q a multiple of K, attention_mask [B, 1, L, T] bool,
     None for plain causal attention. Returns [B, L, Q, D].
@@ -78,7 +77,8 @@ class _Window(Cache):
 
 
 class Slots:
-    """Room for `rows` sequences of a model. Its position `capacity` takes what padding writes and is never read."""
+    """Room for `rows` sequences of a model. Its position `capacity` takes what padding writes and is never
+    read."""
 
     def __init__(self, model: PreTrainedModel, rows: int):
         kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
@@ -107,7 +107,8 @@ class Slots:
             self.blocks[layer].append(torch.zeros(shape, dtype=like.dtype, device=like.device))
         return self.blocks[layer][kind]
 
-    # --- rows ------------------------------------------------------------------------------------------------
+    # --- rows
+    # ------------------------------------------------------------------------------------------------
 
     def open(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
         """Make the next rows live, each holding what an earlier row shares with its prompt; the last token is
@@ -150,8 +151,8 @@ class Slots:
         return best, int(shared[best])
 
     def _free_row(self) -> int:
-        """Empty row `live`: what it holds moves to where the kept row lies that was of no use for longest. Returns
-        that row."""
+        """Empty row `live`: what it holds moves to where the kept row lies that was of no use for longest.
+        Returns that row."""
         row = self.live
         kept = np.arange(row, self.rows)
         victim = int(kept[self.used[kept].argmin()])
@@ -185,7 +186,8 @@ class Slots:
         more = np.full((self.rows, capacity - self.capacity), NOTHING, dtype=np.int64)
         self.tokens, self.capacity = np.concatenate([self.tokens, more], axis=1), capacity
 
-    # --- the model -------------------------------------------------------------------------------------------
+    # --- the model
+    # -------------------------------------------------------------------------------------------
 
     def read(self, first: int, ends: Sequence[int]) -> torch.Tensor:
         """Logits [B, V] after token ends[k] of rows first + k, whose tokens up to there the model now reads.

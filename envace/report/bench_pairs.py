@@ -1,9 +1,8 @@
 """Policies held against each other on the same tasks of a benchmark.
 
-Flows in: finished runs with their samples. Flows out: one table.
-Invariant: what is differenced is the published score itself (`envace.bench.compare`); two runs that differ in harness,
-data, user, judge or thinking have no difference but the reason why not, and neither has a score that was withheld.
-"""
+Flows in: finished runs with their samples. Flows out: one table. Invariant: what is differenced is the
+published score itself (`envace.bench.compare`); two runs that differ in harness, data, user, judge or
+thinking have no difference but the reason why not, and neither has a score that was withheld."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from envace.types import ScoreRecord
 
 COLUMNS = ("benchmark", "score", "comparison", "difference", "95 % interval", "reading", "tasks")
 NOTE = (
-    "The score itself is differenced, in percentage points, on the tasks that both have scored; each resample draws the "
+    "The score itself is differenced, in percentage points, on the tasks that both have scored; each "
+    "resample draws the "
     "same tasks for both. Repeating a single trial can move it by more than its interval says."
 )
 
@@ -64,9 +64,14 @@ def _row(after: EvalRun, before: EvalRun, key: Key, n: int) -> tuple[str, ...]:
     (value, low, high), tasks = found
     e = Estimate(value=value, low=low, high=high, n_tasks=tasks)
     return (
-        after.benchmark, label, _pair(after, before), f"{100 * value:+.1f}", between(_points(e), "+.1f"), _reading(e, find(after, key)),
+        after.benchmark,
+        label,
+        _pair(after, before),
+        f"{100 * value:+.1f}",
+        between(_points(e), "+.1f"),
+        _reading(e, find(after, key)),
         str(tasks),
-    )  # fmt: skip
+    )
 
 
 def _points(e: Estimate) -> Estimate:

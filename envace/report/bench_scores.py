@@ -1,9 +1,9 @@
 """Which score stands for a run of a benchmark, and whether two runs measured the same thing.
 
 Flows in: runs with their score records. Flows out: the headline; the setups of a run; what sets two apart.
-Invariant: the setup is taken over every record that matters, not the first; what is not recorded counts as different,
-so that a score from elsewhere is never compared; a headline that is not the official score keeps its own name.
-"""
+Invariant: the setup is taken over every record that matters, not the first; what is not recorded counts as
+different, so that a score from elsewhere is never compared; a headline that is not the official score keeps
+its own name."""
 
 from __future__ import annotations
 

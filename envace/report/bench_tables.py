@@ -1,4 +1,5 @@
-"""The paper's tables with the rows of this run in them: models by benchmarks, then the parts of each benchmark.
+"""The paper's tables with the rows of this run in them: models by benchmarks, then the parts of each
+benchmark.
 
 Flows in: runs and the paper's values. Flows out: `Table`s, everything in percent.
 Invariant: every row says whether it is of this run or of the paper; a cell without a number says why; rows of
@@ -23,17 +24,35 @@ OURS, PAPER = "this run", "paper"
 NOT_RUN, NOT_PRINTED = "not run", "not printed"
 PARTS = {  # subset -> heading, the average last
     "bfcl": {
-        "non_live": "non-live", "live": "live", "irrelevance_mean": "irrelevance", "multi_turn": "multi-turn",
-        "memory": "memory", "web_search": "web search", "offline_subset": "offline subset (ours)", "overall": "overall",
+        "non_live": "non-live",
+        "live": "live",
+        "irrelevance_mean": "irrelevance",
+        "multi_turn": "multi-turn",
+        "memory": "memory",
+        "web_search": "web search",
+        "offline_subset": "offline subset (ours)",
+        "overall": "overall",
     },
     "tau2": {"airline": "airline", "retail": "retail", "telecom": "telecom", "macro": "average"},
-    "vita": {"delivery": "delivery", "instore": "in-store", "ota": "OTA", "cross": "cross", "macro": "average"},
-}  # fmt: skip
+    "vita": {
+        "delivery": "delivery",
+        "instore": "in-store",
+        "ota": "OTA",
+        "cross": "cross",
+        "macro": "average",
+    },
+}
 FINMCP_SUBSETS = ("single", "multi", "multi_turn", "all")
 FINMCP = {
-    "tp": "TP", "tr": "TR", "tf1": "TF1", "emr": "EMR", "macro_tp": "macro TP", "macro_tr": "macro TR",
-    "macro_tf1": "macro TF1", "emr_described": "EMR, any order in parallel",
-}  # fmt: skip
+    "tp": "TP",
+    "tr": "TR",
+    "tf1": "TF1",
+    "emr": "EMR",
+    "macro_tp": "macro TP",
+    "macro_tr": "macro TR",
+    "macro_tf1": "macro TF1",
+    "emr_described": "EMR, any order in parallel",
+}
 INTERVALS = "In percent. [ ]: 95 % interval over tasks."
 NOTE = f"{INTERVALS} ( ): tasks × trials. Rows of the paper are as printed, not measured here"
 MOST_OTHERS = 4  # columns
@@ -168,7 +187,8 @@ def _floor(runs: Sequence[EvalRun], subset: str, digits: int) -> str:
 
 
 def _overall(own: Mapping[str, EvalRun], n: int) -> str:
-    """Plain mean of the three official scores, all of them given; tasks are resampled within each benchmark."""
+    """Plain mean of the three official scores, all of them given; tasks are resampled within each
+    benchmark."""
     made = {}
     for b in MAIN:
         score = find(own[b], HEADLINES[b][0]) if b in own else None

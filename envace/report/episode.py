@@ -47,9 +47,20 @@ SPEAKER = {  # source of an observation -> who speaks
     Source.VALIDATOR: "validator",
 }
 ANSI = {
-    "system": "2", "user": "1;37", "act": "1;34", "rehearse": "1;35", "tool": "1;32", "recorded": "1;36",
-    "simulator": "1;36", "validator": "1;33", "yes": "32", "no": "31", "unscored": "33", "dim": "2", "bold": "1",
-}  # fmt: skip
+    "system": "2",
+    "user": "1;37",
+    "act": "1;34",
+    "rehearse": "1;35",
+    "tool": "1;32",
+    "recorded": "1;36",
+    "simulator": "1;36",
+    "validator": "1;33",
+    "yes": "32",
+    "no": "31",
+    "unscored": "33",
+    "dim": "2",
+    "bold": "1",
+}
 MARK = {Answer.YES: "✓", Answer.NO: "✗", Answer.UNSCORED: "?"}
 
 
@@ -116,7 +127,8 @@ def turns_of(episode: Episode, task: Task | None = None) -> tuple[TurnView, ...]
 
 
 def _blocks(episode: Episode) -> list[Block]:
-    """One block a message. The k-th assistant message is step k; the tool messages behind it are its calls."""
+    """One block a message. The k-th assistant message is step k; the tool messages behind it are its
+    calls."""
     written = {(g.role, g.step, g.call_index): g for g in episode.generations}
     heard = sum(m.role == "tool" for m in episode.messages)
     seen = iter(episode.observations if len(episode.observations) == heard else [None] * heard)  # no guessing
@@ -144,9 +156,13 @@ def _blocks(episode: Episode) -> list[Block]:
 def _act_block(message: Message, generation: Generation | None) -> Block:
     notes, raw = _generation_notes(generation)
     return Block(
-        kind="act", text=clean(message.content), thinking=clean(message.thinking), notes=notes, raw=raw,
+        kind="act",
+        text=clean(message.content),
+        thinking=clean(message.thinking),
+        notes=notes,
+        raw=raw,
         calls=tuple((clean(c.name), _json(c.arguments)) for c in message.calls),
-    )  # fmt: skip
+    )
 
 
 def _tool_block(message: Message, observation: Observation | None, generation: Generation | None) -> Block:
@@ -154,9 +170,13 @@ def _tool_block(message: Message, observation: Observation | None, generation: G
     if observation is not None and observation.failure and not any("failure" in n for n in notes):
         notes = (*notes, f"failure: {observation.failure}")
     return Block(
-        kind=SPEAKER[observation.source] if observation else "tool", text=_json_text(message.content),
-        name=clean(message.name), error=bool(observation and observation.error), notes=notes, raw=raw,
-    )  # fmt: skip
+        kind=SPEAKER[observation.source] if observation else "tool",
+        text=_json_text(message.content),
+        name=clean(message.name),
+        error=bool(observation and observation.error),
+        notes=notes,
+        raw=raw,
+    )
 
 
 def _generation_notes(generation: Generation | None) -> tuple[tuple[str, ...], str]:
@@ -188,7 +208,7 @@ def _checks(episode: Episode, task: Task | None, turn: int) -> tuple[Check, ...]
                 reason=clean(v.reason),
                 required=bool(item and item.required_for_next_turn),
                 weight=item.weight if item else None,
-            )  # fmt: skip
+            )
         )
     return tuple(checks)
 
@@ -239,9 +259,17 @@ def templates() -> Any:
 
 def episode_html(episode: Episode, task: Task | None = None) -> str:
     """An HTML fragment (one <section>), every word of it escaped; `style()` makes it readable."""
-    return templates().get_template("episode.html.jinja").render(
-        episode=episode, task=task, turns=turns_of(episode, task), outcome=outcome(episode), counters=_counters(episode)
-    )  # fmt: skip
+    return (
+        templates()
+        .get_template("episode.html.jinja")
+        .render(
+            episode=episode,
+            task=task,
+            turns=turns_of(episode, task),
+            outcome=outcome(episode),
+            counters=_counters(episode),
+        )
+    )
 
 
 def style() -> str:

@@ -1,10 +1,9 @@
 """Means and differences with intervals, of one evaluation or of several seeds pooled.
 
-Flows in: finished evaluations. Flows out: `Estimate`s.
-Invariant: a missing or unscored sample is left out and counted, an agent's failure counts 0; a comparison uses
-only tasks that both sides have scored; intervals resample tasks, so seeds pooled on the same tasks do not count
-as more tasks, and a pooled interval says nothing about other seeds.
-"""
+Flows in: finished evaluations. Flows out: `Estimate`s. Invariant: a missing or unscored sample is left out
+and counted, an agent's failure counts 0; a comparison uses only tasks that both sides have scored; intervals
+resample tasks, so seeds pooled on the same tasks do not count as more tasks, and a pooled interval says
+nothing about other seeds."""
 
 from __future__ import annotations
 
@@ -96,8 +95,12 @@ def estimate(run: EvalRun, n: int, metric: str = "") -> Estimate | None:
         return None
     if record is not None and (record.low is not None or not values):
         return Estimate(
-            value=record.score, low=record.low, high=record.high, n_tasks=record.n_tasks, trials=trials_of(run)
-        )  # fmt: skip
+            value=record.score,
+            low=record.low,
+            high=record.high,
+            n_tasks=record.n_tasks,
+            trials=trials_of(run),
+        )
     return mean(values, n, trials_of(run)) if values else None
 
 
@@ -145,7 +148,8 @@ def pooled(runs: Sequence[EvalRun], n: int) -> Estimate | None:
 def difference(
     before: Sequence[EvalRun | None], after: Sequence[EvalRun | None], n: int, metric: str = ""
 ) -> Estimate | None:
-    """after - before, each pooled over its runs; without samples the plain difference of two, without interval.
+    """after - before, each pooled over its runs; without samples the plain difference of two, without
+    interval.
 
     None when either side is absent or withheld.
     """

@@ -60,7 +60,10 @@ def cost(results: Results) -> Table | None:
     return table(
         ("stage", "time", "tokens", "what"),
         rows,
-        note="Time: of the last run of the stage, wherever it was unchanged since. Tokens: written by the policy; in training those it learned from.",
+        note=(
+            "Time: of the last run of the stage, wherever it was unchanged since. Tokens: written by the "
+            "policy; in training those it learned from."
+        ),
     )
 
 

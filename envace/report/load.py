@@ -75,7 +75,8 @@ def _tasks(reader: Reader, params: Params) -> dict[str, list[Task]]:
 
 
 def _example(tasks: list[Task]) -> Task | None:
-    """A task that shows much in little: more turns first, then some calls but not the most, the earliest of equals."""
+    """A task that shows much in little: more turns first, then some calls but not the most, the earliest of
+    equals."""
     with_dialogue = [t for t in tasks if t.reference]
 
     def shows(task: Task) -> tuple[int, int]:
@@ -100,9 +101,12 @@ def _train(reader: Reader, name: str) -> TrainRun:
             best, key = data, own
     shown = reader.records(f"{folder}/episodes.jsonl", Episode, [best] if best else [])
     return TrainRun(
-        name=name, steps=steps, info=reader.json(f"{folder}/train.json"),
-        shown=shown[0] if shown else None, shown_step=max(key[0], 0),
-    )  # fmt: skip
+        name=name,
+        steps=steps,
+        info=reader.json(f"{folder}/train.json"),
+        shown=shown[0] if shown else None,
+        shown_step=max(key[0], 0),
+    )
 
 
 def _steps_in_order(path: Path, steps: tuple[dict[str, JSON], ...]) -> list[int]:
@@ -141,9 +145,14 @@ def _eval(reader: Reader, params: Params, policy: str, benchmark: str) -> EvalRu
         lines = (_light(_unwrap(line)[1]) for line in reader.lines(f"{folder}/episodes.jsonl"))
         episodes = reader.records(f"{folder}/episodes.jsonl", Episode, lines)
     return EvalRun(
-        name=f"{policy}-{benchmark}", policy=policy, benchmark=benchmark, scores=scores, samples=samples,
-        episodes=episodes, info=info,
-    )  # fmt: skip
+        name=f"{policy}-{benchmark}",
+        policy=policy,
+        benchmark=benchmark,
+        scores=scores,
+        samples=samples,
+        episodes=episodes,
+        info=info,
+    )
 
 
 def _bench(reader: Reader, policy: str, benchmark: str) -> EvalRun:
@@ -194,9 +203,16 @@ def _tts(reader: Reader, policy: str, point: str) -> EvalRun:
             memories.setdefault(str(line.get("task", "")), str(line["memory"].get("text", "")))
     counts = counts if isinstance(counts, dict) else {}
     return EvalRun(
-        name=point, policy=policy, mode=mode, n=int(n), scores=scores, samples=samples, info=info, memories=memories,
+        name=point,
+        policy=policy,
+        mode=mode,
+        n=int(n),
+        scores=scores,
+        samples=samples,
+        info=info,
+        memories=memories,
         rehearsal={k: v for k, raw in counts.items() if (v := number(raw)) is not None},
-    )  # fmt: skip
+    )
 
 
 def _scores(
@@ -217,5 +233,9 @@ def _fidelity(reader: Reader, policy: str) -> FidelityRun:
     kept = {k: s for k, v in spread.items() for s in reader.records(f"{folder}/scores.json", Score, [v])}
     calls = ({k: v for k, v in row.items() if k != "shown"} for row in reader.lines(f"{folder}/calls.jsonl"))
     return FidelityRun(
-        policy=policy, scores=kept, calls=tuple(calls), plays=tuple(reader.lines(f"{folder}/plays.jsonl")), info=info
-    )  # fmt: skip
+        policy=policy,
+        scores=kept,
+        calls=tuple(calls),
+        plays=tuple(reader.lines(f"{folder}/plays.jsonl")),
+        info=info,
+    )

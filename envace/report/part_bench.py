@@ -1,9 +1,9 @@
-"""Upstream benchmarks: the paper's tables with our rows in them, policies held against each other, every score.
+"""Upstream benchmarks: the paper's tables with our rows in them, policies held against each other, every
+score.
 
-Flows in: `Results.bench`. Flows out: one section.
-Invariant: a score is shown with its tasks, trials, floors, what was left out and who judged it; a single trial says
-so; the paper's numbers are labelled as such, in the same scale; what is not comparable is not compared.
-"""
+Flows in: `Results.bench`. Flows out: one section. Invariant: a score is shown with its tasks, trials, floors,
+what was left out and who judged it; a single trial says so; the paper's numbers are labelled as such, in the
+same scale; what is not comparable is not compared."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ from envace.report.table import DASH, Table, fixed, table, trials
 from envace.types import ScoreRecord
 
 LEAD = (
-    "Each in the harness its authors publish, run as a process of its own. Strict: a failure of the agent counts 0. "
-    "Upstream: as the harness counts, which may leave failures out. Intervals are 95 %, bootstrapped over tasks."
+    "Each in the harness its authors publish, run as a process of its own. Strict: a failure of the agent "
+    "counts 0. "
+    "Upstream: as the harness counts, which may leave failures out. Intervals are 95 %, bootstrapped over "
+    "tasks."
 )
-NONE = "No upstream benchmark was run (bench.policies, bench.benchmarks), so the paper's numbers are not shown beside ours."
+NONE = (
+    "No upstream benchmark was run (bench.policies, bench.benchmarks), so the paper's numbers are not shown "
+    "beside ours."
+)
 TITLES = {"bfcl": "BFCL-v4 by group", "tau2": "τ²-Bench by domain", "vita": "VitaBench by domain"}
 
 
@@ -32,7 +37,10 @@ def bench(results: Results, params: Params) -> Section:
     """The section, with the figure, the paper's tables and the details of the benchmarks that ran."""
     run, n = [r for r in results.bench if r.finished], params.report.bootstrap
     return Section(
-        id="bench", title="Upstream benchmarks", wide=True, lead=_lead(run, params),
+        id="bench",
+        title="Upstream benchmarks",
+        wide=True,
+        lead=_lead(run, params),
         plots=tuple(filter(None, (_figure(run, b) for b in params.bench.benchmarks))),
         tables=captioned(
             ("Main results", bench_tables.main(run, n)),
@@ -41,7 +49,7 @@ def bench(results: Results, params: Params) -> Section:
             ("On the same tasks", comparisons(run, n)),
             ("Every score", every(run)),
         ),
-    )  # fmt: skip
+    )
 
 
 def _lead(run: Sequence[EvalRun], params: Params) -> str:
@@ -55,8 +63,18 @@ def every(runs: Sequence[EvalRun]) -> Table | None:
 
 
 COLUMNS = (
-    "subset", "metric", "counted", "score", "95 % interval", "tasks", "trials", "floors", "not scored", "left out", "harness",
-)  # fmt: skip
+    "subset",
+    "metric",
+    "counted",
+    "score",
+    "95 % interval",
+    "tasks",
+    "trials",
+    "floors",
+    "not scored",
+    "left out",
+    "harness",
+)
 
 
 def _cells(s: ScoreRecord) -> tuple[str, ...]:
@@ -67,10 +85,18 @@ def _cells(s: ScoreRecord) -> tuple[str, ...]:
     )
     floors = ", ".join(f"{k.replace('_', ' ')} {v:.3f}" for k, v in s.floors.items())
     return (
-        s.subset, s.metric, s.source, "withheld" if s.score is None else fixed(s.score), _interval(s), str(s.n_tasks),
-        trials(s.n_trials), floors or DASH, ", ".join(f"{n} {what}" for n, what in lost if n) or "0",
-        few(s.skipped) or DASH, s.harness,
-    )  # fmt: skip
+        s.subset,
+        s.metric,
+        s.source,
+        "withheld" if s.score is None else fixed(s.score),
+        _interval(s),
+        str(s.n_tasks),
+        trials(s.n_trials),
+        floors or DASH,
+        ", ".join(f"{n} {what}" for n, what in lost if n) or "0",
+        few(s.skipped) or DASH,
+        s.harness,
+    )
 
 
 def _interval(s: ScoreRecord) -> str:

@@ -27,10 +27,13 @@ def controls(results: Results, params: Params) -> Section:
             else NOTHING
         )
     return Section(
-        id="controls", title="Arms and controls", lead=lead, wide=True,
+        id="controls",
+        title="Arms and controls",
+        lead=lead,
+        wide=True,
         plots=tuple(s for s in (_figure(results, params),) if s),
         tables=captioned(("Arms, pooled over seeds", found), ("Every seed", each)),
-    )  # fmt: skip
+    )
 
 
 def _figure(results: Results, params: Params) -> str:
@@ -57,13 +60,31 @@ def compared(results: Results, params: Params) -> Table | None:
             own = difference([start], runs, n)
             over = difference(runs, evals_of(results, main, benchmark), n) if arm != main else None
             rows.append(
-                (benchmark_label(benchmark), arm, ARMS.get(arm, DASH), str(len(runs)), fixed(e.value), between(e),
-                 *difference_cells(own), *difference_cells(over, (f"{main} ahead", f"{main} behind")))
-            )  # fmt: skip
+                (
+                    benchmark_label(benchmark),
+                    arm,
+                    ARMS.get(arm, DASH),
+                    str(len(runs)),
+                    fixed(e.value),
+                    between(e),
+                    *difference_cells(own),
+                    *difference_cells(over, (f"{main} ahead", f"{main} behind")),
+                )
+            )
     columns = (
-        "benchmark", "arm", "what it is", "seeds", "success", "95 % interval", "gain over start", "95 % interval",
-        "reading", f"{main or 'headline'} {MINUS} this arm", "95 % interval", "reading",
-    )  # fmt: skip
+        "benchmark",
+        "arm",
+        "what it is",
+        "seeds",
+        "success",
+        "95 % interval",
+        "gain over start",
+        "95 % interval",
+        "reading",
+        f"{main or 'headline'} {MINUS} this arm",
+        "95 % interval",
+        "reading",
+    )
     return table(
         columns, rows, note="Intervals resample tasks; the spread between seeds is in the next table."
     )
@@ -79,10 +100,25 @@ def seeds(results: Results, params: Params) -> Table | None:
                 continue
             g = difference([start], [run], n)
             rows.append(
-                (benchmark_label(benchmark), run.policy, fixed(e.value), between(e), *difference_cells(g),
-                 str(e.n_tasks), trials(e.trials))
-            )  # fmt: skip
+                (
+                    benchmark_label(benchmark),
+                    run.policy,
+                    fixed(e.value),
+                    between(e),
+                    *difference_cells(g),
+                    str(e.n_tasks),
+                    trials(e.trials),
+                )
+            )
     columns = (
-        "benchmark", "policy", "success", "95 % interval", "gain over start", "95 % interval", "reading", "tasks", "trials",
-    )  # fmt: skip
+        "benchmark",
+        "policy",
+        "success",
+        "95 % interval",
+        "gain over start",
+        "95 % interval",
+        "reading",
+        "tasks",
+        "trials",
+    )
     return table(columns, rows)

@@ -77,13 +77,21 @@ def data(results: Results) -> Section:
         return Section(id="data", title="Data", lead=NOTHING)
     sizes = {name: Bins(h.edges, h.counts) for name, h in s.sizes.items() if name in SIZES}
     return Section(
-        id="data", title="Data", lead=lead(s), points=points(s), plots=_plots(sizes),
+        id="data",
+        title="Data",
+        lead=lead(s),
+        points=points(s),
+        plots=_plots(sizes),
         tables=captioned(
-            ("The source", card(s)), ("Files of the source", files(s)), ("What happened to the rows", steps(s)),
-            ("Why rows were left out", rejects(s)), ("What was staged", outputs(s)),
-            ("How large the kept rows are", how_large(sizes)), ("Parameters that shaped it", shaped(s)),
+            ("The source", card(s)),
+            ("Files of the source", files(s)),
+            ("What happened to the rows", steps(s)),
+            ("Why rows were left out", rejects(s)),
+            ("What was staged", outputs(s)),
+            ("How large the kept rows are", how_large(sizes)),
+            ("Parameters that shaped it", shaped(s)),
         ),
-    )  # fmt: skip
+    )
 
 
 def lead(s: Staged) -> str:
@@ -92,7 +100,8 @@ def lead(s: Staged) -> str:
         return "What the manifest of the staged rows says."
     read, rejected = s.totals["read"], s.totals["rejected"]
     return (
-        f"Of {count(read)} rows read, {count(s.totals.get('kept', read - rejected))} are staged and {count(rejected)} left out. "
+        f"Of {count(read)} rows read, {count(s.totals.get('kept', read - rejected))} are staged and "
+        f"{count(rejected)} left out. "
         "Every row read is in one split or counted under one reason."
     )
 
@@ -165,10 +174,11 @@ def rejects(s: Staged) -> Table | None:
         total = sum(s.reasons.values())
         rows.append(("all", "", count(total), _share(total, read), DASH))
     return table(
-        ("reason", "meaning", "rows", "of all read", "hits"), rows,
+        ("reason", "meaning", "rows", "of all read", "hits"),
+        rows,
         note="Rows: by the first reason against them. Hits: rows for which the reason holds, first or not. "
         "data/staged/rejects.jsonl names each row, the field and what is wrong with it.",
-    )  # fmt: skip
+    )
 
 
 def outputs(s: Staged) -> Table | None:

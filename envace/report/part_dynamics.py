@@ -1,9 +1,9 @@
-"""The curve of training: what kept steps score, and the paper's two points beside it where the benchmark is its own.
+"""The curve of training: what kept steps score, and the paper's two points beside it where the benchmark is
+its own.
 
-Flows in: `Results.dynamics`, parameters. Flows out: one section.
-Invariant: a point stands with its interval, tasks and trials; all steps of a curve are of the same tasks; the paper's
-points are drawn as a line of their own, labelled so, and stand in a table of their own.
-"""
+Flows in: `Results.dynamics`, parameters. Flows out: one section. Invariant: a point stands with its interval,
+tasks and trials; all steps of a curve are of the same tasks; the paper's points are drawn as a line of their
+own, labelled so, and stand in a table of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from envace.report.table import Table, spread, table, trials
 from envace.types import ScoreRecord
 
 LEAD = (
-    "Weights that training kept, evaluated one step after another on the same cut of the tasks (dynamics.limit, "
+    "Weights that training kept, evaluated one step after another on the same cut of the tasks "
+    "(dynamics.limit, "
     "dynamics.trials): a curve to compare steps by, not final scores. Bars are 95 % intervals."
 )
 COLORS = plots.CYCLE[:-2]  # of our lines; grey is the paper's
@@ -33,11 +34,13 @@ def dynamics(results: Results, params: Params) -> Section:
     names = list(dict.fromkeys(r.benchmark for r in points))
     note = small_policy_note(params) if set(names) - set(BENCHMARKS) else ""
     return Section(
-        id="dynamics", title="Score along training", wide=True,
+        id="dynamics",
+        title="Score along training",
+        wide=True,
         lead=" ".join(filter(None, (LEAD, note))) if points else NONE,
         plots=tuple(filter(None, (_plot(points, name) for name in names))),
         tables=captioned(("Every point", every(points)), ("Paper", paper.printed_curves(names))),
-    )  # fmt: skip
+    )
 
 
 def _plot(points: Sequence[EvalRun], benchmark: str) -> str:
@@ -72,10 +75,18 @@ def _line(points: Sequence[EvalRun], label: str, key: Key, color: str) -> plots.
 
 def every(points: Sequence[EvalRun]) -> Table | None:
     rows = [
-        (r.benchmark, r.policy, str(r.n), f"{s.subset} {s.metric}", _score(s), str(s.n_tasks), trials(s.n_trials))
+        (
+            r.benchmark,
+            r.policy,
+            str(r.n),
+            f"{s.subset} {s.metric}",
+            _score(s),
+            str(s.n_tasks),
+            trials(s.n_trials),
+        )
         for r in sorted(points, key=lambda r: (r.benchmark, r.policy, r.n))
         if (s := headline(r)) is not None
-    ]  # fmt: skip
+    ]
     return table(("benchmark", "training", "step", "score", "value and interval", "tasks", "trials"), rows)
 
 

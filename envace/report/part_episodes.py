@@ -18,7 +18,10 @@ def episodes(results: Results, params: Params) -> Section:
     shown = [*_training(results, params), *_evaluation(results, params)]
     lead = NOTHING
     if shown:
-        lead = "One episode step by step. In training the responses of tools are written by the policy itself, in evaluation by the true world."
+        lead = (
+            "One episode step by step. In training the responses of tools are written by the policy itself, "
+            "in evaluation by the true world."
+        )
     return Section(id="episodes", title="Episodes", lead=lead, fragments=tuple(shown))
 
 

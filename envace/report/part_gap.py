@@ -31,18 +31,23 @@ def gap(results: Results, params: Params) -> Section:
     lead = NOTHING
     if found or any(svgs):
         lead = (
-            "The same tasks, seeds and policy, once with the policy's own responses and once with true ones; success on both sides "
-            "means that every required checklist item holds. A gap that grows in training, or rehearsed states of fewer bits than "
+            "The same tasks, seeds and policy, once with the policy's own responses and once with true ones; "
+            "success on both sides "
+            "means that every required checklist item holds. A gap that grows in training, or rehearsed "
+            "states of fewer bits than "
             "the true answers to the same calls, means that the two roles please each other, not the world."
         )
     return Section(
-        id="gap", title="The collusion gap", lead=lead, plots=tuple(s for s in svgs if s),
+        id="gap",
+        title="The collusion gap",
+        lead=lead,
+        plots=tuple(s for s in svgs if s),
         tables=captioned(
             ("Rehearsed against true success", found),
             ("What rehearsals tell", states(results)),
             ("Gap of an arm, pooled over seeds", by_arm(results, params)),
         ),
-    )  # fmt: skip
+    )
 
 
 def policies(results: Results) -> Table | None:
@@ -53,16 +58,32 @@ def policies(results: Results) -> Table | None:
             cells = [spread(s.value, s.low, s.high) if s else DASH for s in sides]
             e = Estimate(value=g.value, low=g.low, high=g.high)
             rows.append(
-                (f.policy, *cells, signed(g.value), between(e, "+.3f"), verdict(e, READING), f"{g.calls} / {g.tasks}")
-            )  # fmt: skip
+                (
+                    f.policy,
+                    *cells,
+                    signed(g.value),
+                    between(e, "+.3f"),
+                    verdict(e, READING),
+                    f"{g.calls} / {g.tasks}",
+                )
+            )
     columns = (
-        "policy", "rehearsed success", "true success, same items", "true success, with end state",
-        f"gap: rehearsed {MINUS} true, same items", "95 % interval", "reading", "episodes a side / tasks",
-    )  # fmt: skip
+        "policy",
+        "rehearsed success",
+        "true success, same items",
+        "true success, with end state",
+        f"gap: rehearsed {MINUS} true, same items",
+        "95 % interval",
+        "reading",
+        "episodes a side / tasks",
+    )
     return table(
         columns,
         rows,
-        note="Paired by task. Rehearsed and true success are judged by the same items; only the true world has an end state to check.",
+        note=(
+            "Paired by task. Rehearsed and true success are judged by the same items; only the true world "
+            "has an end state to check."
+        ),
     )
 
 
@@ -75,10 +96,17 @@ def states(results: Results) -> Table | None:
         if any(found):
             rows.append((f.policy, *(fixed(s.value if s else None) for s in found)))
     columns = (
-        "policy", "bits a field, rehearsed", "bits a field, true", "refusals, rehearsed", "refusals, true",
+        "policy",
+        "bits a field, rehearsed",
+        "bits a field, true",
+        "refusals, rehearsed",
+        "refusals, true",
         "recorded calls answered as recorded",
-    )  # fmt: skip
-    note = "Bits: entropy of a field's values over look-ups, averaged over fields by how often each was told; 0 when one state is told always. True: what the world says to the same calls."
+    )
+    note = (
+        "Bits: entropy of a field's values over look-ups, averaged over fields by how often each was told; 0 "
+        "when one state is told always. True: what the world says to the same calls."
+    )
     return table(columns, rows, note=note)
 
 
@@ -116,7 +144,8 @@ def _bars(results: Results) -> str:
 
 
 def over_training(results: Results, params: Params) -> list[str]:
-    """Curves of the first seed of each arm that rehearses, and for the headline its true success at both ends."""
+    """Curves of the first seed of each arm that rehearses, and for the headline its true success at both
+    ends."""
     firsts: dict[str, TrainRun] = {}
     for run in results.train:
         if run.steps and rehearses(params, run.name):

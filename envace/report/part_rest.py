@@ -19,7 +19,10 @@ def stops(results: Results, params: Params) -> Section:
     stop, failure = (reasons.reasons(results, params, kind) for kind in ("stop", "failure"))
     lead = NOTHING
     if stop:
-        lead = "Every episode ends for one named reason; every generation or call that goes wrong is counted under one."
+        lead = (
+            "Every episode ends for one named reason; every generation or call that goes wrong is counted "
+            "under one."
+        )
     return Section(
         id="reasons",
         title="Stop and failure reasons",
@@ -40,6 +43,10 @@ def cost(results: Results) -> Section:
 
 def lineage(results: Results, params: Params, root: Path) -> Section:
     return Section(
-        id="lineage", title="Lineage", lead="What this report was made from.",
-        tables=captioned(("Origin", ledger.lineage(results, params, root)), ("Method, as resolved", ledger.method(params))),
-    )  # fmt: skip
+        id="lineage",
+        title="Lineage",
+        lead="What this report was made from.",
+        tables=captioned(
+            ("Origin", ledger.lineage(results, params, root)), ("Method, as resolved", ledger.method(params))
+        ),
+    )

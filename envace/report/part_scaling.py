@@ -23,18 +23,24 @@ def scaling(results: Results, params: Params) -> Section:
     lead = NOTHING
     if found:
         lead = (
-            f"{params.tts.policy} rehearses a task in private, condenses what it imagined into a memory, then acts once for real. "
-            "The control goes through the same code with no rehearsal and is measured once for all modes; differences are paired by task."
+            f"{params.tts.policy} rehearses a task in private, condenses what it imagined into a memory, "
+            "then acts once for real. "
+            "The control goes through the same code with no rehearsal and is measured once for all modes; "
+            "differences are paired by task."
         )
     svgs = [_gains(results, params), *curves(results, params)]
     return Section(
-        id="tts", title="Rehearsing before committing", lead=lead, wide=True, plots=tuple(s for s in svgs if s),
+        id="tts",
+        title="Rehearsing before committing",
+        lead=lead,
+        wide=True,
+        plots=tuple(s for s in svgs if s),
         tables=captioned(
             ("Test-time scaling", found),
             ("What the policy wrote about its rehearsals", forms(results)),
             ("Some memories, as the committed run reads them", memories(results)),
         ),
-    )  # fmt: skip
+    )
 
 
 def _private(run: EvalRun) -> float | None:
@@ -53,12 +59,27 @@ def points(results: Results, params: Params) -> Table | None:
         g = difference([control(results)], [run], n) if run.n else None
         what = f"{run.mode}, {run.n}" if run.n else "none (control)"
         rows.append(
-            (what, fixed(e.value), between(e), *difference_cells(g), count(_private(run)), str(e.n_tasks), trials(e.trials))
-        )  # fmt: skip
+            (
+                what,
+                fixed(e.value),
+                between(e),
+                *difference_cells(g),
+                count(_private(run)),
+                str(e.n_tasks),
+                trials(e.trials),
+            )
+        )
     columns = (
-        "private rehearsals", "success", "95 % interval", "against the control", "95 % interval", "reading",
-        "tokens a run", "tasks", "trials",
-    )  # fmt: skip
+        "private rehearsals",
+        "success",
+        "95 % interval",
+        "against the control",
+        "95 % interval",
+        "reading",
+        "tokens a run",
+        "tasks",
+        "trials",
+    )
     return table(
         columns, rows, note="Tokens a run: read and written in private, on top of the committed run."
     )
@@ -73,12 +94,23 @@ def forms(results: Results) -> Table | None:
             good, all_of = r.get("self_evaluations"), r.get("attempts")
             told, runs = r.get("condensations"), r.get("runs")
             rows.append(
-                (run.name, _of(good, all_of), count(r.get("self_evaluation_fallbacks")), _of(told, runs),
-                 count(r.get("condensation_fallbacks")), count(r.get("empty_memories")))
-            )  # fmt: skip
+                (
+                    run.name,
+                    _of(good, all_of),
+                    count(r.get("self_evaluation_fallbacks")),
+                    _of(told, runs),
+                    count(r.get("condensation_fallbacks")),
+                    count(r.get("empty_memories")),
+                )
+            )
     columns = (
-        "point", "usable self-evaluations", "replaced", "usable condensations", "replaced", "empty memories",
-    )  # fmt: skip
+        "point",
+        "usable self-evaluations",
+        "replaced",
+        "usable condensations",
+        "replaced",
+        "empty memories",
+    )
     note = (
         "One that is malformed twice is replaced by a digest of names and outcomes made without the policy."
     )
@@ -92,7 +124,8 @@ def _of(part: float | None, whole: float | None) -> str:
 
 
 def curves(results: Results, params: Params) -> list[str]:
-    """Success over the number of rehearsals and over the tokens they took, a line a mode from the control on."""
+    """Success over the number of rehearsals and over the tokens they took, a line a mode from the control
+    on."""
     base, found = control(results), []
     for axis, label in (
         ("n", "private rehearsals a run"),
@@ -124,10 +157,13 @@ def _gains(results: Results, params: Params) -> str:
         if (g := difference([control(results)], [run], params.report.bootstrap)) is not None:
             bars.append(
                 plots.Bar(
-                    label=f"{run.mode}, {run.n}", value=g.value, low=g.low, high=g.high,
+                    label=f"{run.mode}, {run.n}",
+                    value=g.value,
+                    low=g.low,
+                    high=g.high,
                     color=COLORS.get(run.mode, plots.REHEARSE),
                 )
-            )  # fmt: skip
+            )
     return plots.intervals("tts", bars, xlabel="difference to no rehearsal", zero=True)
 
 

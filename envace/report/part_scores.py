@@ -43,17 +43,23 @@ def scores(results: Results, params: Params) -> Section:
     lead = NOTHING
     if everything or any(svgs):
         lead = (
-            f"Committed runs in the true world, sampled at temperature {params.eval.temperature:g}; a failure of the agent counts 0. "
-            "Intervals are 95 %, bootstrapped over tasks. Floors are agents without skill on the same tasks; the blind one never reads a response."
+            f"Committed runs in the true world, sampled at temperature {params.eval.temperature:g}; a "
+            "failure of the agent counts 0. "
+            "Intervals are 95 %, bootstrapped over tasks. Floors are agents without skill on the same tasks; "
+            "the blind one never reads a response."
         )
     return Section(
-        id="scores", title="Success before and after", lead=lead, wide=True, plots=tuple(s for s in svgs if s),
+        id="scores",
+        title="Success before and after",
+        lead=lead,
+        wide=True,
+        plots=tuple(s for s in svgs if s),
         tables=captioned(
             ("Before against after", gains(results, params)),
             ("Above the floors", floors(results, params)),
             ("All scores", everything),
         ),
-    )  # fmt: skip
+    )
 
 
 def _figure(results: Results, params: Params, benchmark: str) -> str:
@@ -86,13 +92,31 @@ def gains(results: Results, params: Params) -> Table | None:
             if (g := difference([before], runs, n)) is not None:
                 x, y = pooled([before], n), pooled(runs, n)
                 rows.append(
-                    (benchmark_label(benchmark), f"{name} {MINUS} start", fixed(x.value), fixed(y.value),
-                     *difference_cells(g), str(g.n_tasks), trials(g.trials))
-                )  # fmt: skip
+                    (
+                        benchmark_label(benchmark),
+                        f"{name} {MINUS} start",
+                        fixed(x.value),
+                        fixed(y.value),
+                        *difference_cells(g),
+                        str(g.n_tasks),
+                        trials(g.trials),
+                    )
+                )
     columns = (
-        "benchmark", "comparison", "before", "after", "difference", "95 % interval", "reading", "tasks", "trials",
-    )  # fmt: skip
-    note = "Over the same tasks; tasks, not trials, are resampled. Inside noise: the interval holds zero. Seeds share their tasks, so pooling them narrows what chance in play adds, not what other tasks would."
+        "benchmark",
+        "comparison",
+        "before",
+        "after",
+        "difference",
+        "95 % interval",
+        "reading",
+        "tasks",
+        "trials",
+    )
+    note = (
+        "Over the same tasks; tasks, not trials, are resampled. Inside noise: the interval holds zero. Seeds "
+        "share their tasks, so pooling them narrows what chance in play adds, not what other tasks would."
+    )
     return table(columns, rows, note=note)
 
 
@@ -106,9 +130,17 @@ def floors(results: Results, params: Params) -> Table | None:
             for floor, value in (floors_of(runs[0]) if e else {}).items():
                 above = e.minus(value)
                 rows.append(
-                    (benchmark_label(benchmark), name, fixed(e.value), floor, fixed(value), signed(above.value),
-                     between(above, "+.3f"), verdict(above, ("above", "below")))
-                )  # fmt: skip
+                    (
+                        benchmark_label(benchmark),
+                        name,
+                        fixed(e.value),
+                        floor,
+                        fixed(value),
+                        signed(above.value),
+                        between(above, "+.3f"),
+                        verdict(above, ("above", "below")),
+                    )
+                )
     columns = (
         "benchmark",
         "policy",
@@ -130,8 +162,17 @@ def every_score(results: Results) -> Table | None:
         if not run.scores and run.samples and (e := estimate(run, 2000)):
             metric = metric_of(run)
             rows.append(
-                (run.policy, run.benchmark, metric, fixed(e.value), between(e), str(e.n_tasks), trials(e.trials), DASH)
-            )  # fmt: skip
+                (
+                    run.policy,
+                    run.benchmark,
+                    metric,
+                    fixed(e.value),
+                    between(e),
+                    str(e.n_tasks),
+                    trials(e.trials),
+                    DASH,
+                )
+            )
     columns = ("policy", "benchmark", "metric", "score", "95 % interval", "tasks", "trials", "not scored")
     note = "An interval without width means that every task scored alike, not that the score is certain."
     return table(columns, rows, note=note)

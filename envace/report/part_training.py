@@ -35,8 +35,10 @@ def training(results: Results, params: Params) -> Section:
     run = next((r for r in runs if r.name == trained_name(params)), runs[0])
     first, last = (number(run.steps[k].get("train/reward")) for k in (0, -1))
     lead = (
-        f"{run.name}: {run.steps[-1]['step']} optimizer steps. Mean episode reward went from {fixed(first)} at step {run.steps[0]['step']} "
-        f"to {fixed(last)} at step {run.steps[-1]['step']}; single steps are noisy. Both roles share one set of weights; "
+        f"{run.name}: {run.steps[-1]['step']} optimizer steps. Mean episode reward went from {fixed(first)} "
+        f"at step {run.steps[0]['step']} "
+        f"to {fixed(last)} at step {run.steps[-1]['step']}; single steps are noisy. Both roles share one set "
+        "of weights; "
         "each is compared with its own kind only."
     )
     return Section(
@@ -93,8 +95,14 @@ def every_run(runs: list[TrainRun]) -> Table | None:
             )
         )
     columns = (
-        "run", "steps", "reward, first step", "last step", "rehearsed success, first step", "last step", "time",
-    )  # fmt: skip
+        "run",
+        "steps",
+        "reward, first step",
+        "last step",
+        "rehearsed success, first step",
+        "last step",
+        "time",
+    )
     return table(columns, rows)
 
 

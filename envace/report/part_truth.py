@@ -1,9 +1,8 @@
 """How true rehearsed responses are, beside predictors that need no model.
 
-Flows in: `Results`, parameters. Flows out: one section.
-Invariant: a policy and the predictors beside it answered the very same calls; a change is a change only when its
-interval, resampled over tasks, excludes zero.
-"""
+Flows in: `Results`, parameters. Flows out: one section. Invariant: a policy and the predictors beside it
+answered the very same calls; a change is a change only when its interval, resampled over tasks, excludes
+zero."""
 
 from __future__ import annotations
 
@@ -41,20 +40,27 @@ def truth(results: Results, params: Params) -> Section:
     lead = NOTHING
     if shown:
         lead = (
-            "REHEARSE answers calls whose true response is known: those of the reference dialogues, and each once more with a word spoilt. "
-            "A recorded call is one whose answer stands in a record it may be shown. Predictors answer the same calls without a model: "
-            "copy takes the nearest record shown, constant and majority what other tasks' calls of the tool got."
+            "REHEARSE answers calls whose true response is known: those of the reference dialogues, and each "
+            "once more with a word spoilt. "
+            "A recorded call is one whose answer stands in a record it may be shown. Predictors answer the "
+            "same calls without a model: "
+            "copy takes the nearest record shown, constant and majority what other tasks' calls of the tool "
+            "got."
         )
     figure = _figure(shown, modes[0])
     return Section(
-        id="fidelity", title="Fidelity of rehearsals", lead=lead, wide=True, plots=(figure,) if figure else (),
+        id="fidelity",
+        title="Fidelity of rehearsals",
+        lead=lead,
+        wide=True,
+        plots=(figure,) if figure else (),
         tables=captioned(
             ("Change in training", change(results, params, modes)),
             *tables,
             ("Every policy, exact", every_policy(results, modes)),
             *[(f"Some rehearsed calls, {f.policy}", calls(f)) for f in shown[-1:]],
         ),
-    )  # fmt: skip
+    )
 
 
 def _caption(mode: str, part: str) -> str:

@@ -29,17 +29,21 @@ def world(results: Results, params: Params) -> Section:
     if task is None:
         return Section(id="world", title=title, lead=NOTHING)
     lead = (
-        f"A task as it is staged ({task.id}). In training REHEARSE plays the world: it never sees the hidden state, only what is on record. "
-        "In evaluation the world itself answers. The checklist is what a reward is made of; required items decide success."
+        f"A task as it is staged ({task.id}). In training REHEARSE plays the world: it never sees the hidden "
+        "state, only what is on record. "
+        "In evaluation the world itself answers. The checklist is what a reward is made of; required items "
+        "decide success."
     )
     return Section(
-        id="world", title=title, lead=lead,
+        id="world",
+        title=title,
+        lead=lead,
         tables=captioned(
             ("Tools on offer", tools(task)),
             ("The true dialogue", dialogue(task)),
             ("The checklist", checklist(task)),
         ),
-    )  # fmt: skip
+    )
 
 
 def tools(task: Task) -> Table | None:

@@ -73,8 +73,15 @@ def curves(
 def _line(axes: Any, s: Series) -> None:
     marker = "o" if len(s.xs) <= 30 else None
     axes.plot(
-        s.xs, s.ys, color=s.color, lw=1.8, marker=marker, ms=3.5, label=_label(s.label), solid_capstyle="round"
-    )  # fmt: skip
+        s.xs,
+        s.ys,
+        color=s.color,
+        lw=1.8,
+        marker=marker,
+        ms=3.5,
+        label=_label(s.label),
+        solid_capstyle="round",
+    )
     for x, (low, high) in zip(s.xs, s.spans):
         axes.plot([x, x], [low, high], color=s.color, lw=3, alpha=0.35, solid_capstyle="round")
 
@@ -119,7 +126,8 @@ def intervals(name: str, bars: Sequence[Bar], *, xlabel: str, zero: bool = False
 def histogram(
     name: str, title: str, bins: Sequence[tuple[str, int]], *, ylabel: str, edges: Sequence[str] = ()
 ) -> str:
-    """Bars side by side, each (label, count); `edges`, where given, are written between them instead of the labels."""
+    """Bars side by side, each (label, count); `edges`, where given, are written between them instead of the
+    labels."""
     if not bins:
         return ""
     figure, axes = _figure(3.5, 2.15)

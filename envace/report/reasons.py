@@ -48,7 +48,8 @@ MEANING = {
 
 
 def reasons(results: Results, params: Params, kind: str) -> Table | None:
-    """`kind` stop or failure: how often, in the headline arm's training and in its evaluation before and after."""
+    """`kind` stop or failure: how often, in the headline arm's training and in its evaluation before and
+    after."""
     columns: list[tuple[str, Counter[str]]] = []
     name, first = trained_name(params), params.eval.first
     for run in results.train:

@@ -35,7 +35,8 @@ from envace.report.section import Section
 from envace.report.summary import summary
 
 ABOUT = (
-    "One language-model policy learns to use tools by playing both sides: ACT calls the tools, REHEARSE writes the world's responses, "
+    "One language-model policy learns to use tools by playing both sides: ACT calls the tools, REHEARSE "
+    "writes the world's responses, "
     "and each role is rewarded against its own kind."
 )
 
@@ -43,8 +44,8 @@ ABOUT = (
 def build(root: Path, params: Params, stage_seconds: dict[str, float] | None = None) -> dict[str, float]:
     """Write report/ below `root`; returns the summary. Raises EnvironmentUnready when it cannot be written.
 
-    stage_seconds: what each stage took, by its name (`export@envace-1`), for the stages that leave no such figure.
-    """
+    stage_seconds: what each stage took, by its name (`export@envace-1`), for the stages that leave no such
+    figure."""
     root = Path(root)
     results = replace(load_results(root, params), stage_seconds=stage_seconds or {})
     page = _page(results, params, root)

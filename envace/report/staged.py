@@ -1,9 +1,8 @@
 """Reads the manifest of the staged rows, part by part.
 
-Flows in: `manifest.json` as plain data, of any format. Flows out: `Staged`; parts that are not what they should be
-are named among the problems.
-Invariant: nothing in a manifest raises; a part that an older format lacks is empty and no problem.
-"""
+Flows in: `manifest.json` as plain data, of any format. Flows out: `Staged`; parts that are not what they
+should be are named among the problems. Invariant: nothing in a manifest raises; a part that an older format
+lacks is empty and no problem."""
 
 from __future__ import annotations
 
@@ -35,11 +34,13 @@ def read_staged(manifest: dict[str, JSON], problems: list[str]) -> Staged:
         files=tuple(parts.file(f, "") for f in parts.list(source, "files")),
         outputs=tuple(parts.file(f, name) for name, f in outputs.items()),
         totals={key: n for key in TOTALS if (n := parts.whole(counts, key)) is not None},
-        steps=parts.counts(counts, "steps"), reasons=parts.counts(counts, "rejected_by_reason"),
+        steps=parts.counts(counts, "steps"),
+        reasons=parts.counts(counts, "rejected_by_reason"),
         **{key: parts.counts(counts, key) for key in ("hits", "forms", "tags", "licences", "sources")},
         sizes={name: h for name, h in histograms.items() if h is not None},
-        params=flatten(params), prompt_length=parts.text(manifest, "prompt_length"),
-    )  # fmt: skip
+        params=flatten(params),
+        prompt_length=parts.text(manifest, "prompt_length"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,12 @@ class _Parts:
             self._problem(name or "source.files", "no object")
             return StagedFile(name=name)
         return StagedFile(
-            name=name or self.text(about, "name"), rows=self.whole(about, "rows"),
-            bytes=self.whole(about, "bytes"), sha256=self.text(about, "sha256"),
+            name=name or self.text(about, "name"),
+            rows=self.whole(about, "rows"),
+            bytes=self.whole(about, "bytes"),
+            sha256=self.text(about, "sha256"),
             version=self.text(about, "version") or self.text(about, "etag"),
-        )  # fmt: skip
+        )
 
     def histogram(self, data: dict[str, JSON], key: str) -> Histogram | None:
         about = self.object(data, key)

@@ -1,9 +1,7 @@
 """Plain words: what the run shows, what it does not, and which differences are inside noise.
 
-Flows in: `Results`, parameters. Flows out: sentences.
-Invariant: a difference is called one only when its interval excludes zero; everything that was compared and is
-not decided is named as such.
-"""
+Flows in: `Results`, parameters. Flows out: sentences. Invariant: a difference is called one only when its
+interval excludes zero; everything that was compared and is not decided is named as such."""
 
 from __future__ import annotations
 
@@ -148,16 +146,19 @@ def _limits(results: Results, params: Params) -> list[str]:
         )
     if params.policy.kind in ("bundled", "tiny"):
         lacks.append(
-            "Nothing about language models of useful size: the policy is a tiny network made from scratch, and its scores do not carry over."
+            "Nothing about language models of useful size: the policy is a tiny network made from scratch, "
+            "and its scores do not carry over."
         )
     seeds = len({p for p in params.eval.policies if arm_of(p) == arm_of(trained_name(params))})
     if seeds < 2:
         lacks.append(
-            "No spread over training seeds: one seed was evaluated; the intervals cover tasks and trials only."
+            "No spread over training seeds: one seed was evaluated; the intervals cover tasks and trials "
+            "only."
         )
     else:
         lacks.append(
-            f"{seeds} seeds are few: intervals cover tasks and trials, the table of seeds shows how far they differ."
+            f"{seeds} seeds are few: intervals cover tasks and trials, the table of seeds shows how far they "
+            "differ."
         )
     if params.judge.kind == "rule":
         lacks.append("No judge model: checklist items are decided by rules.")

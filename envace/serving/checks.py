@@ -1,10 +1,10 @@
-"""What is asked of a server before any work depends on it: does it answer, and does it show the prompts of training?
+"""What is asked of a server before any work depends on it: does it answer, and does it show the prompts of
+training?
 
 Flows in: an endpoint. Flows out: nothing, or one sentence that names the address, the cause and the fix.
-Invariant: `probe` answers within its deadline, because some harnesses wait for a dead server for ever; neither a key
-nor a password is in what is said. The prompts are compared as a harness would send them, as JSON of the OpenAI
-protocol, by the ids the server itself makes of them; no token is generated.
-"""
+Invariant: `probe` answers within its deadline, because some harnesses wait for a dead server for ever;
+neither a key nor a password is in what is said. The prompts are compared as a harness would send them, as
+JSON of the OpenAI protocol, by the ids the server itself makes of them; no token is generated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ TOKENIZE_S = 60.0
 
 
 def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
-    """Ask for the list of models until it comes or the deadline has passed, and look for the endpoint's model.
+    """Ask for the list of models until it comes or the deadline has passed, and look for the endpoint's
+    model.
 
     Raises EnvironmentUnready. A server that keeps no list is taken at its word.
     """
@@ -106,9 +107,8 @@ def _shown(text: str) -> str:
 def check_served_prompts(endpoint: Endpoint, training: Renderer, thinking: bool, name: str = "") -> None:
     """Ask the server for the ids of every probe, thoughts switched as the harnesses switch them.
 
-    Raises ParamsError at the first prompt that differs from training's, EnvironmentUnready where the server does not
-    show its prompts.
-    """
+    Raises ParamsError at the first prompt that differs from training's, EnvironmentUnready where the server
+    does not show its prompts."""
     url = endpoint.base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
     with httpx.Client(trust_env=not is_loopback(url), timeout=TOKENIZE_S) as client:
 
@@ -118,7 +118,8 @@ def check_served_prompts(endpoint: Endpoint, training: Renderer, thinking: bool,
                 return [int(i) for i in reply.raise_for_status().json()["tokens"]]
             except (ValueError, KeyError, TypeError) as e:
                 raise EnvironmentUnready(
-                    f"{url} answers without token ids ({clip(str(e), 80)}): serve the policy by `vllm serve` or "
+                    f"{url} answers without token ids ({clip(str(e), 80)}): serve the policy by `vllm serve` "
+                    "or "
                     "envace.serving"
                 ) from e
 

@@ -1,9 +1,8 @@
 """Starts the server of a checkpoint and ends it again.
 
 Flows in: a Hugging Face folder, a name, "cpu" or "gpu". Flows out: the `Endpoint` while the context lasts.
-Invariant: the endpoint answers when it is handed out; nothing of the server is left afterwards, however the context
-ends and whatever becomes of this process. The folder is only read.
-"""
+Invariant: the endpoint answers when it is handed out; nothing of the server is left afterwards, however the
+context ends and whatever becomes of this process. The folder is only read."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ Device = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vllm:
-    """How weights are served on a GPU: beside which interpreter vLLM lies, on how much, with which parsers."""
+    """How weights are served on a GPU: beside which interpreter vLLM lies, on how much, with which
+    parsers."""
 
     python: str = ""
     """Of the environment that holds it; empty looks beside this one, then on PATH."""
@@ -66,12 +66,11 @@ def serve(
 ) -> Iterator[Endpoint]:
     """Serve `folder` on a free loopback port under `name` and `aliases` (names that harnesses wire in).
 
-    folder: of weights, or a hub id whose files at `revision` are fetched where they are not here; context: tokens of
-    prompt and reply, 0 for what the model holds; thinking: where a request does not say; concurrency: sequences
-    written together on CPU; vllm: on a GPU; log: `.state/logs/serve-<name>.log` by default. Raises
-    EnvironmentUnready for a model or program that is missing, StageFailed with the log for a server that does not
-    come up.
-    """
+    folder: of weights, or a hub id whose files at `revision` are fetched where they are not here; context:
+    tokens of prompt and reply, 0 for what the model holds; thinking: where a request does not say;
+    concurrency: sequences written together on CPU; vllm: on a GPU; log: `.state/logs/serve-<name>.log` by
+    default. Raises EnvironmentUnready for a model or program that is missing, StageFailed with the log for a
+    server that does not come up."""
     if revision and not Path(folder).is_dir():
         say(f"looking for {folder} at {revision[:12]}")
         folder = fetched(str(folder), revision)
@@ -132,7 +131,8 @@ def _vllm_program(python: str) -> str:
     if not found:
         raise EnvironmentUnready(
             f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: "
-            "install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an endpoint "
+            "install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an "
+            "endpoint "
             "that is served elsewhere"
         )
     return found

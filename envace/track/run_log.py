@@ -98,7 +98,8 @@ class RunLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         _append(path, {"op": "owner", "data": asdict(identify())})
         print(
-            f"warning: MLflow went away ({self.redactor.text(cause)}); the run goes on, its log waits in {path} "
+            f"warning: MLflow went away ({self.redactor.text(cause)}); the run goes on, its log waits in "
+            f"{path} "
             "and is sent at the next start",
             file=sys.stderr,
             flush=True,

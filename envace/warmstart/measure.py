@@ -1,8 +1,7 @@
 """What a start policy scores on the desk: success, fidelity, and the share of usable texts of each form.
 
-Flows in: a policy folder, parameters. Flows out: the content of `measured.json`, intervals and floors included.
-Invariant: tasks of the splits "held" and "unseen" only, which the warm start never trains on.
-"""
+Flows in: a policy folder, parameters. Flows out: the content of `measured.json`, intervals and floors
+included. Invariant: tasks of the splits "held" and "unseen" only, which the warm start never trains on."""
 
 from __future__ import annotations
 
@@ -88,7 +87,8 @@ async def _fidelity(policy: LocalPolicy, params: Params) -> dict[str, JSON]:
 
 
 async def _forms(policy: LocalPolicy, params: Params) -> dict[str, float]:
-    """Share of usable self-evaluations and condensations, and of rehearsed responses that keep the contract."""
+    """Share of usable self-evaluations and condensations, and of rehearsed responses that keep the
+    contract."""
     shared = {"policy": policy, "renderer": policy.renderer, "budget": params.tts, "params": params.rollout}
     shared |= {"method": params.resolved_method(), "prompt_set": load_prompt_set(params.rollout.prompt_set)}
     tasks = generate(params.desk.seed, "held", FORMS_TASKS)

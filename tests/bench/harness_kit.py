@@ -26,7 +26,8 @@ print("environment", dict(os.environ))
 key = os.environ.get("FAKE_KEY", "")
 if key:  # everything a careless program does with a key
     print("Authorization: Bearer", key, file=sys.stderr)
-    json.dump({"headers": {"Authorization": "Bearer " + key}, "url": "http://h/v1?api_key=" + urllib.request.quote(key, safe="")}, open("info.json", "w"))
+    url = "http://h/v1?api_key=" + urllib.request.quote(key, safe="")
+    json.dump({"headers": {"Authorization": "Bearer " + key}, "url": url}, open("info.json", "w"))
     for pad in ("", "x", "xy"):
         open("b64.txt", "a").write(base64.b64encode((pad + key + " tail").encode()).decode() + "\\n")
     open("exc-" + urllib.request.quote(key, safe="") + ".txt", "w").write(repr(ValueError("bad key " + key)))
@@ -38,7 +39,8 @@ for task in order["tasks"]:
     if how == "hang":
         os.system("sleep 300 &")  # leaves a child behind
         time.sleep(300)
-    request = urllib.request.Request(os.environ["FAKE_URL"] + "/chat/completions", json.dumps({"task": task}).encode(), {"Authorization": "Bearer " + key})
+    url, body = os.environ["FAKE_URL"] + "/chat/completions", json.dumps({"task": task}).encode()
+    request = urllib.request.Request(url, body, {"Authorization": "Bearer " + key})
     try:
         said = json.load(urllib.request.urlopen(request, timeout=20))["said"]
     except OSError as e:

@@ -22,7 +22,10 @@ open("{log}", "w").write(json.dumps(argv))
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         body = json.dumps({{"data": [{{"id": argv[argv.index("--served-model-name") + 1]}}]}}).encode()
-        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
     def log_message(self, *_): pass
 HTTPServer(("127.0.0.1", int(argv[argv.index("--port") + 1])), Handler).serve_forever()
 """
@@ -34,7 +37,7 @@ def served_with(tmp_path, monkeypatch, policy: str, folder: Path, **base) -> tup
     trainer.mkdir(parents=True)
     (trainer / "vllm").write_text(FAKE_VLLM.format(python=sys.executable, log=tmp_path / "argv.json"))
     (trainer / "vllm").chmod(0o755)
-    monkeypatch.setenv("ENVACE_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
     section = {
         "policies": ["start"],
         "benchmarks": ["bfcl"],

@@ -247,7 +247,10 @@ def test_other_keys_of_the_options_are_no_part_of_a_sample(served, tmp_path, mon
 def test_a_crashed_job_without_samples_is_run_again_though_every_sample_is_there(served, tmp_path):
     class WithFloor(harness_kit.FakeBench):
         def plan(self, env, request):
-            code = "import os; n = open('n', 'a'); n.write('x'); n.flush(); raise SystemExit(os.path.getsize('n') < 2)"
+            code = (
+                "import os; n = open('n', 'a'); n.write('x'); n.flush(); raise "
+                "SystemExit(os.path.getsize('n') < 2)"
+            )
             argv = (str(env.python), "-c", code)
             return [
                 *super().plan(env, request),

@@ -91,7 +91,10 @@ def stopped_when_up(tmp_path) -> threading.Event:
 
 def test_a_stopped_job_leaves_nothing_that_it_started(tmp_path):
     mark = f"777{os.getpid()}"
-    code = f"import subprocess,time; subprocess.Popen(['sleep','{mark}'], start_new_session=True); print('up', flush=True); time.sleep(999)"
+    code = (
+        f"import subprocess,time; subprocess.Popen(['sleep','{mark}'], start_new_session=True); print('up', "
+        "flush=True); time.sleep(999)"
+    )
     result, _, _ = run(tmp_path, job(code, deadline_s=300.0), stop=stopped_when_up(tmp_path))
     assert result.code is None and result.reason == "interrupted" and gone(f"sleep {mark}")
 
@@ -111,7 +114,10 @@ def test_children_left_behind_end_with_the_job(tmp_path):
 
 def test_a_job_that_ignores_sigterm_is_ended_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr("envace.bench.harness.run.GRACE_S", 1.0)
-    code = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(999)"
+    code = (
+        "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+        "time.sleep(999)"
+    )
     result, _, _ = run(tmp_path, job(code, deadline_s=300.0), stop=stopped_when_up(tmp_path))
     assert result.code is None and result.seconds < 250
 
@@ -129,7 +135,8 @@ from envace.bench.harness.spec import HarnessEnv, HarnessSpec, HarnessJob
 if not {isolated}: isolate.wrap = lambda: None
 spec = HarnessSpec(name="f", version="1", kind="none", lock="")
 env = HarnessEnv(spec=spec, root=Path("r"), python=Path(sys.executable), source=Path("."))
-job = HarnessJob(name="j", argv=(sys.executable, "-c", "import os; print('up', flush=True); os.system('sleep {mark}')"), planned=())
+code = "import os; print('up', flush=True); os.system('sleep {mark}')"
+job = HarnessJob(name="j", argv=(sys.executable, "-c", code), planned=())
 run.run_job(job, env, Path(sys.argv[1]), say=lambda line: None)
 """
     parent = subprocess.Popen(
@@ -157,7 +164,8 @@ REACH = """
 import json, os, urllib.request
 def ask(url):
     try:
-        return json.load(urllib.request.urlopen(urllib.request.Request(url + '/chat/completions', b'{}', {'Authorization': 'Bearer k'}), timeout=20))['said']
+        asked = urllib.request.Request(url + '/chat/completions', b'{}', {'Authorization': 'Bearer k'})
+        return json.load(urllib.request.urlopen(asked, timeout=20))['said']
     except OSError as e:
         return 'refused'
 print(json.dumps([ask(u) for u in os.environ['URLS'].split()]))

@@ -1,4 +1,5 @@
-"""The case tables `cases_calls.json` and `cases_results.json`, and a restatement of the published code's grammars."""
+"""The case tables `cases_calls.json` and `cases_results.json`, and a restatement of the published code's
+grammars."""
 
 import json
 import re

@@ -1,8 +1,7 @@
 """A loopback server that speaks chat completions, and raw rows to send it.
 
-`Mill` answers as told: well, slowly, with lies, with errors, or not at all; it remembers who asked what and which
-requests were answered in full.
-"""
+`Mill` answers as told: well, slowly, with lies, with errors, or not at all; it remembers who asked what and
+which requests were answered in full."""
 
 import asyncio
 import io
@@ -87,7 +86,8 @@ def item(number=0, weight=1.0, turn=0, **changes):
 
 
 def label(turns=2):
-    """A reply that fits `raw_row`: a call item, a result item, and a reply item that depends on the result."""
+    """A reply that fits `raw_row`: a call item, a result item, and a reply item that depends on the
+    result."""
     result = {"from": "tool.content", "snippet": "tide_m", "step": 1}
     return {
         "turns": [

@@ -1,4 +1,5 @@
-"""A fetch or a staging in a process of its own, for killing: `fetch_kit.py fetch|stage PAUSE_S OUT STATE JSON`."""
+"""A fetch or a staging in a process of its own, for killing: `fetch_kit.py fetch|stage PAUSE_S OUT STATE
+JSON`."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""A hub on loopback: the requests huggingface_hub makes for a data set, gates, limits and cut connections included."""
+"""A hub on loopback: the requests huggingface_hub makes for a data set, gates, limits and cut connections
+included."""
 
 import hashlib
 import json

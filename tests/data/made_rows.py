@@ -1,9 +1,8 @@
 """Rows to stage, made from a seed: foreign dialogues of the CM2 kind, a known share of them spoilt.
 
-Flows in: how many, a seed, a share. Flows out: lines of a .jsonl file, each with the reason it must be left out for.
-Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault (under `spoilt_rows.SETTINGS`), so counts a
-reason are exact.
-"""
+Flows in: how many, a seed, a share. Flows out: lines of a .jsonl file, each with the reason it must be left
+out for. Invariant: line k depends on the seed and k alone; a spoilt row has exactly one fault (under
+`spoilt_rows.SETTINGS`), so counts a reason are exact."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ from envace.config import Params, parse
 Row = dict[str, Any]
 
 WORDS = (
-    "order tide harbour ticket invoice weather route pantry signal museum balance parcel garden ledger meeting "
+    "order tide harbour ticket invoice weather route pantry signal museum balance parcel garden ledger "
+    "meeting "
     "train hotel window battery engine recipe library festival account station bridge market island concert"
 ).split()
 TOOLS = 400  # distinct tools in the world
@@ -73,8 +73,12 @@ def dialogue(rng: random.Random, offered: list[Row], turns: int) -> list[Row]:
             {"role": "user", "content": text(rng, 30), "tool_calls": []},
             {"role": "assistant", "content": f"<think>\n{text(rng, 110)}\n</think>\n\n", "tool_calls": calls},
             *({"role": "tool", "content": r, "tool_calls": None} for r in results),
-            {"role": "assistant", "content": f"<think>\n{text(rng, 70)}\n</think>\n\n{text(rng, 40)}", "tool_calls": []},
-        ]  # fmt: skip
+            {
+                "role": "assistant",
+                "content": f"<think>\n{text(rng, 70)}\n</think>\n\n{text(rng, 40)}",
+                "tool_calls": [],
+            },
+        ]
     return said
 
 
@@ -95,7 +99,12 @@ def checklist(rng: random.Random, turns: int) -> list[list[Row]]:
             "extra_info": {"price_usd": 0.1},
         }
 
-    focus = ("assistant.tool_calls", "assistant.content.thinking", "assistant.content.user_visible_reply", "tool.content")  # fmt: skip
+    focus = (
+        "assistant.tool_calls",
+        "assistant.content.thinking",
+        "assistant.content.user_visible_reply",
+        "tool.content",
+    )
     return [[item(k, f) for k, f in enumerate(focus)] for _ in range(turns)]
 
 

@@ -16,7 +16,8 @@ BUCKET = "rows"
 
 @dataclass
 class Relay:
-    """`breaks`: bytes of answers after which the connection is cut, one entry a cut. `holds`: then nothing passes."""
+    """`breaks`: bytes of answers after which the connection is cut, one entry a cut. `holds`: then nothing
+    passes."""
 
     to: tuple[str, int]
     breaks: list[int] = field(default_factory=list)
@@ -97,9 +98,11 @@ def served(setenv):
     host, port = server.get_host_and_port()
     relay = Relay((host, port))
     for name, value in {
-        "AWS_ENDPOINT_URL": relay.url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ENDPOINT_URL": relay.url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
+    }.items():
         setenv(name, value)
     tell(f"http://{host}:{port}", "reset")
     client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")

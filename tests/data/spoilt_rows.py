@@ -1,9 +1,8 @@
 """Ways to spoil a row, each with exactly one fault.
 
-Flows in: a good row of made_rows.py. Flows out: the same row, spoilt in place for a reason.
-Invariant: under `SETTINGS` a spoilt row is left out for the one reason its function stands under, and for no other;
-every reason that staging knows is here.
-"""
+Flows in: a good row of made_rows.py. Flows out: the same row, spoilt in place for a reason. Invariant: under
+`SETTINGS` a spoilt row is left out for the one reason its function stands under, and for no other; every
+reason that staging knows is here."""
 
 from __future__ import annotations
 
@@ -74,7 +73,10 @@ def _end(row: Row) -> None:
 
 SPOIL: dict[str, tuple[Callable[[Row], Any], ...]] = {
     "missing_field": (lambda r: r.pop("uuid"), lambda r: r.update(extra_info=None)),
-    "wrong_type": (lambda r: r.update(uuid=7), lambda r: [m.update(content=[]) for m in (_said(r, "user"), r["messages"][1])]),
+    "wrong_type": (
+        lambda r: r.update(uuid=7),
+        lambda r: [m.update(content=[]) for m in (_said(r, "user"), r["messages"][1])],
+    ),
     "bad_tools": (
         lambda r: r["extra_info"].update(tools="["),
         lambda r: _tools(r, lambda t: t[0]["function"]["parameters"].update(type="array")),
@@ -96,11 +98,26 @@ SPOIL: dict[str, tuple[Callable[[Row], Any], ...]] = {
         lambda r: _arguments(r, lambda a: a.pop(next(iter(a)))),
         lambda r: _arguments(r, lambda a: a.update(dict.fromkeys(a, []))),
     ),
-    "result_not_json": (lambda r: _said(r, "tool").update(content="north, 7"), lambda r: _said(r, "tool").update(content="NaN")),
-    "response_tag": (lambda r: _said(r, "assistant").update(content="<think>\nnorth\n</think>\n\n<tool_response>1</tool_response>"),),
-    "bad_thinking": (lambda r: _said(r, "assistant").update(content="<think>\nnorth"), lambda r: _said(r, "tool").update(content='"<think>"')),
-    "no_thinking": (lambda r: _said(r, "assistant").update(content=""), lambda r: r["extra_info"]["messages"][-1].update(content="North.")),
-    "empty_content": (lambda r: _said(r, "system").update(content=" ") or r["messages"][0].update(content=" "),),
+    "result_not_json": (
+        lambda r: _said(r, "tool").update(content="north, 7"),
+        lambda r: _said(r, "tool").update(content="NaN"),
+    ),
+    "response_tag": (
+        lambda r: _said(r, "assistant").update(
+            content="<think>\nnorth\n</think>\n\n<tool_response>1</tool_response>"
+        ),
+    ),
+    "bad_thinking": (
+        lambda r: _said(r, "assistant").update(content="<think>\nnorth"),
+        lambda r: _said(r, "tool").update(content='"<think>"'),
+    ),
+    "no_thinking": (
+        lambda r: _said(r, "assistant").update(content=""),
+        lambda r: r["extra_info"]["messages"][-1].update(content="North."),
+    ),
+    "empty_content": (
+        lambda r: _said(r, "system").update(content=" ") or r["messages"][0].update(content=" "),
+    ),
     "prefix_mismatch": (lambda r: r["messages"][1].update(content="Something else."),),
     "no_checklist": (_raw,),
     "bad_checklist": (
@@ -112,11 +129,15 @@ SPOIL: dict[str, tuple[Callable[[Row], Any], ...]] = {
     ),
     "bad_weights": (lambda r: _items(r)[0].update(weight=0.2),),
     "bad_rule": (lambda r: _items(r)[0].update(extra_info={"rule": '{"kind": "x"}'}),),
-    "turn_count": (lambda r: r["extra_info"]["interaction_kwargs"]["checklist_list"][0].extend([_items(r)] * 3),),
+    "turn_count": (
+        lambda r: r["extra_info"]["interaction_kwargs"]["checklist_list"][0].extend([_items(r)] * 3),
+    ),
     "bad_extension": (lambda r: r["extra_info"].update(world="[1]"),),
-    "prompt_too_long": (lambda r: [m.update(content="north " * 4000) for m in (_said(r, "user"), r["messages"][1])],),
+    "prompt_too_long": (
+        lambda r: [m.update(content="north " * 4000) for m in (_said(r, "user"), r["messages"][1])],
+    ),
     "not_selected": (_one_turn,),
-}  # fmt: skip
+}
 AS_TEXT: dict[str, Callable[[str], str]] = {
     "bad_json": lambda line: line[: len(line) // 2],
     "bad_text": lambda line: line.replace('"generated"', '"half \\ud800"', 1),

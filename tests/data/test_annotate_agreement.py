@@ -50,17 +50,23 @@ def test_rows_are_matched_by_name_and_what_one_file_lacks_is_counted(tmp_path, c
     hand = write_rows(
         tmp_path / "hand.jsonl",
         [
-            by_hand("u-2", (1, "C0", {"verdict": False, "focus_on": "assistant.tool_calls"}), (0, "C9", {"verdict": True})),
+            by_hand(
+                "u-2",
+                (1, "C0", {"verdict": False, "focus_on": "assistant.tool_calls"}),
+                (0, "C9", {"verdict": True}),
+            ),
             by_hand("u-0", (0, "C1", {"verdict": True, "required_for_next_turn": False})),
             by_hand("stranger", (0, "C0", {"verdict": True})),
         ],
-    )  # fmt: skip
+    )
     assert main(["agree", str(hand), str(rows), "--out", str(tmp_path / "agreement.json")]) == 0
     found = json.loads((tmp_path / "agreement.json").read_text())
     assert found["rows"] == {"hand": 3, "annotated": 3, "compared": 2} and found["items_only_by_hand"] == 1
     assert {n: (f["items"], f["exact"]) for n, f in found["fields"].items()} == {
-        "verdict": (2, 0.5), "focus_on": (1, 1.0), "required_for_next_turn": (1, 0.0),
-    }  # fmt: skip
+        "verdict": (2, 0.5),
+        "focus_on": (1, 1.0),
+        "required_for_next_turn": (1, 0.0),
+    }
     assert found["items_only_by_model"] == 10  # of 12 in the two rows
     said = capsys.readouterr().out
     assert (
@@ -89,9 +95,12 @@ def test_what_the_shipped_example_shows_is_what_counting_by_hand_gives():
     chosen = found["filter"]
     counts = {k: n for k, n in chosen.items() if k.startswith(("hand_", "not_"))}
     assert counts == {
-        "hand_accepts_model_accepts": 6, "hand_accepts_model_rejects": 1, "hand_rejects_model_accepts": 1,
-        "hand_rejects_model_rejects": 2, "not_decided_by_model": 0,
-    }  # fmt: skip
+        "hand_accepts_model_accepts": 6,
+        "hand_accepts_model_rejects": 1,
+        "hand_rejects_model_accepts": 1,
+        "hand_rejects_model_rejects": 2,
+        "not_decided_by_model": 0,
+    }
     assert chosen["exact"] == pytest.approx(0.8) and chosen["kappa"] == pytest.approx((0.8 - 0.58) / 0.42)
     assert (found["items_only_by_hand"], found["items_only_by_model"]) == (1, 1)
     assert found["rows"] == {"hand": 10, "annotated": 7, "compared": 6}

@@ -1,4 +1,5 @@
-"""Which rows are annotated and what is said of the others: the draw of --limit, counts of rules, source and licence."""
+"""Which rows are annotated and what is said of the others: the draw of --limit, counts of rules, source and
+licence."""
 
 import hashlib
 from dataclasses import replace
@@ -23,8 +24,13 @@ def test_a_limit_sends_a_draw_by_seed_and_id_and_a_higher_one_goes_on(tmp_path):
         report, _ = run(options(write_rows(tmp_path / "a.jsonl", rows), out, mill.url, limit=3))
         assert {a.row for a in mill.log} == drawn(3, fit) and report["sample"] == {"limit": 3, "seed": 7}
         assert report["counts"] == {
-            "read": 12, "annotated": 3, "rejected": 1, "undecided": 0, "failed": 0, "not_sampled": 8,
-        }  # fmt: skip
+            "read": 12,
+            "annotated": 3,
+            "rejected": 1,
+            "undecided": 0,
+            "failed": 0,
+            "not_sampled": 8,
+        }
         run(options(write_rows(tmp_path / "b.jsonl", rows[::-1]), out, mill.url, limit=3))
         assert len(mill.log) == 9  # the same rows in another order
         run(options(tmp_path / "a.jsonl", out, mill.url, limit=5))

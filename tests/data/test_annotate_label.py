@@ -45,8 +45,14 @@ def grounding(number, weight, *needs):
 
 def test_places_are_named_as_the_prompt_names_them():
     shown = [(p["turn"], p["step"], p["from"]) for p in lines(SAMPLE.messages)]
-    one = [(0, "user.content"), (1, "assistant.content.thinking"), (1, "assistant.tool_calls"), (1, "tool.content"),
-           (2, "assistant.content.thinking"), (2, "assistant.content.user_visible_reply")]  # fmt: skip
+    one = [
+        (0, "user.content"),
+        (1, "assistant.content.thinking"),
+        (1, "assistant.tool_calls"),
+        (1, "tool.content"),
+        (2, "assistant.content.thinking"),
+        (2, "assistant.content.user_visible_reply"),
+    ]
     assert shown == [(t, step, kind) for t in (0, 1) for step, kind in one]
     assert set(SAMPLE.places[0, 1]) == {"assistant.content.thinking", "assistant.tool_calls", "tool.content"}
 
@@ -74,8 +80,16 @@ def test_a_good_label_becomes_turns_of_items_that_the_row_check_takes():
     assert not found.faults and found.renormalised == 0
     assert list(checklist_faults([list(found.turns)], "c", 2)) == []
     assert list(found.turns[0][0]) == [
-        "id", "evidence", "focus_on", "question", "pass_condition", "failure_examples", "required_for_next_turn", "dependence", "weight",
-    ]  # fmt: skip
+        "id",
+        "evidence",
+        "focus_on",
+        "question",
+        "pass_condition",
+        "failure_examples",
+        "required_for_next_turn",
+        "dependence",
+        "weight",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,21 +108,30 @@ def test_a_good_label_becomes_turns_of_items_that_the_row_check_takes():
         (changed((*FIRST, "focus_on"), ["tool.content"]), "items[0].focus_on: must be one of"),
         (changed((*FIRST, "question"), " "), "items[0].question: must be text"),
         (changed((*FIRST, "failure_examples"), "none"), "items[0].failure_examples: must be a list of texts"),
-        (changed((*FIRST, "required_for_next_turn"), "false"), "items[0].required_for_next_turn: must be true or false"),
+        (
+            changed((*FIRST, "required_for_next_turn"), "false"),
+            "items[0].required_for_next_turn: must be true or false",
+        ),
         (changed((*FIRST, "weight"), True), "items[0].weight: must be a number from 0 to 1"),
         (changed((*FIRST, "weight"), 50), "items[0].weight: must be a number from 0 to 1"),
         (changed((*FIRST, "weight"), 0.6), "turns[0].items: weights sum to 1.1, not 1"),
         (changed((*FIRST, "evidence"), []), "items[0].evidence: must be a list with at least one place"),
-        (changed((*FIRST, "evidence", 0, "step"), 2), "the dialogue has no assistant.tool_calls at turn 0, step 2"),
+        (
+            changed((*FIRST, "evidence", 0, "step"), 2),
+            "the dialogue has no assistant.tool_calls at turn 0, step 2",
+        ),
         (changed((*FIRST, "evidence", 0, "turn"), 1), "is later than turn 0"),
-        (changed((*FIRST, "evidence", 0, "turn"), True), "the dialogue has no assistant.tool_calls at turn -1"),
+        (
+            changed((*FIRST, "evidence", 0, "turn"), True),
+            "the dialogue has no assistant.tool_calls at turn -1",
+        ),
         (changed((*FIRST, "evidence", 0, "from"), "tools"), "evidence[0].from: must be one of"),
         (changed((*FIRST, "evidence", 0, "snippet"), None), "evidence[0].snippet: must be text"),
         (changed((*FIRST, "dependence"), ["C9"]), "items[0].dependence: 'C9' is no item of this turn"),
         (changed((*FIRST, "dependence"), ["C2"]), "'C2' does not look at tool.content"),
         (one_turn(grounding(0, 0.5, "C1"), grounding(1, 0.5, "C0")), "in a circle: C0, C1"),
     ],
-)  # fmt: skip
+)
 def test_each_fault_is_told_by_its_place(data, told):
     found = read(data)
     assert found.turns == () and any(told in fault for fault in found.faults), found.faults
@@ -136,7 +159,9 @@ def test_a_focus_the_turn_does_not_have_is_a_fault():
             }
         ]
     }
-    assert read_label(json.dumps(data), sample).faults == ("turns[0].items[0].focus_on: turn 0 of the dialogue has no assistant.tool_calls",)  # fmt: skip
+    assert read_label(json.dumps(data), sample).faults == (
+        "turns[0].items[0].focus_on: turn 0 of the dialogue has no assistant.tool_calls",
+    )
 
 
 def test_weights_a_little_off_are_put_right_and_counted():
@@ -158,8 +183,21 @@ def test_thoughts_and_a_code_fence_around_a_reply_are_taken_off():
     assert not read(text).faults
 
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3), lambda v: st.lists(v, max_size=2) | st.dictionaries(st.text(max_size=3), v, max_size=2), max_leaves=4)  # fmt: skip
-PATHS = [("turns",), ("turns", 0), ("turns", 0, "items"), FIRST, *((*FIRST, key) for key in item()), (*FIRST, "evidence", 0), (*FIRST, "evidence", 0, "from"), (*FIRST, "evidence", 0, "step")]  # fmt: skip
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda v: st.lists(v, max_size=2) | st.dictionaries(st.text(max_size=3), v, max_size=2),
+    max_leaves=4,
+)
+PATHS = [
+    ("turns",),
+    ("turns", 0),
+    ("turns", 0, "items"),
+    FIRST,
+    *((*FIRST, key) for key in item()),
+    (*FIRST, "evidence", 0),
+    (*FIRST, "evidence", 0, "from"),
+    (*FIRST, "evidence", 0, "step"),
+]
 
 
 @settings(deadline=None, max_examples=150)

@@ -1,4 +1,5 @@
-"""The road that is open to everybody: raw rows on a hub, filtered, drawn, annotated and staged by the commands alone."""
+"""The road that is open to everybody: raw rows on a hub, filtered, drawn, annotated and staged by the
+commands alone."""
 
 import io
 import json
@@ -27,7 +28,8 @@ def parquet(rows):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Twenty raw rows in two shards: u-4 breaks a rule, u-6 is a repetition, odd ones have one turn; and a decoy."""
+    """Twenty raw rows in two shards: u-4 breaks a rule, u-6 is a repetition, odd ones have one turn; and a
+    decoy."""
     rows = [raw_row(k, turns=2 - k % 2) for k in range(20)]
     rows[4]["messages"].pop()
     rows[6] = raw_row(2, uuid="u-6")
@@ -49,9 +51,23 @@ def write_params(path, **data):
 
 def command(tmp_path, url, *more):
     return [
-        "annotate", "--params", str(tmp_path / "raw.yaml"), "--out", str(tmp_path / "annotated"), "--base-url", url,
-        "--model", "m", "--passes", "low,high", "--price-in", "1", "--price-out", "2", *more,
-    ]  # fmt: skip
+        "annotate",
+        "--params",
+        str(tmp_path / "raw.yaml"),
+        "--out",
+        str(tmp_path / "annotated"),
+        "--base-url",
+        url,
+        "--model",
+        "m",
+        "--passes",
+        "low,high",
+        "--price-in",
+        "1",
+        "--price-out",
+        "2",
+        *more,
+    ]
 
 
 def test_rows_of_a_hub_are_filtered_selected_drawn_annotated_and_staged(hub, tmp_path, capsys):
@@ -72,7 +88,16 @@ def test_rows_of_a_hub_are_filtered_selected_drawn_annotated_and_staged(hub, tmp
     assert report["source"]["revision"] == REVISION and report["source"]["licence"] == "cc-by-4.0"
     rows = lines(tmp_path / "annotated/annotated.jsonl")
     assert {r["annotator"]["source"] for r in rows} == {f"hub {ID} at {REVISION}"}
-    staged = parse({"data": {"source": "local", "uri": str(tmp_path / "annotated"), "patterns": ["annotated.jsonl"], "select": {"turns": {1: 1.0}}}})  # fmt: skip
+    staged = parse(
+        {
+            "data": {
+                "source": "local",
+                "uri": str(tmp_path / "annotated"),
+                "patterns": ["annotated.jsonl"],
+                "select": {"turns": {1: 1.0}},
+            }
+        }
+    )
     assert stage(staged, tmp_path / "staged")["counts"]["kept"] == len(rows) == counts["annotated"]
     tasks = [t for split in ("train", "held") for t in read_tasks(tmp_path / f"staged/{split}.parquet")]
     assert {t.id for t in tasks} == {r["uuid"] for r in rows} and all(t.n_turns == 2 for t in tasks)

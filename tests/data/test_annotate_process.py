@@ -22,9 +22,26 @@ CANARY = "sk-canary-4f1d9e2b7c"
 
 def start(source, out, url, *more):
     command = [
-        sys.executable, "-m", "envace.data", "annotate", str(source), "--out", str(out), "--base-url", url, "--model", "m",
-        "--passes", "low,high", "--concurrency", "3", "--key-env", "CANARY_KEY", "--yes", *more,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "envace.data",
+        "annotate",
+        str(source),
+        "--out",
+        str(out),
+        "--base-url",
+        url,
+        "--model",
+        "m",
+        "--passes",
+        "low,high",
+        "--concurrency",
+        "3",
+        "--key-env",
+        "CANARY_KEY",
+        "--yes",
+        *more,
+    ]
     env = {**os.environ, "CANARY_KEY": CANARY}
     return subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -15,9 +15,22 @@ from envace.errors import DataError, ParamsError
 
 def command(source, out, url, *more):
     return [
-        "annotate", str(source), "--out", str(out), "--base-url", url, "--model", "m", "--passes", "low,high",
-        "--label-effort", "low", "--concurrency", "2", *more,
-    ]  # fmt: skip
+        "annotate",
+        str(source),
+        "--out",
+        str(out),
+        "--base-url",
+        url,
+        "--model",
+        "m",
+        "--passes",
+        "low,high",
+        "--label-effort",
+        "low",
+        "--concurrency",
+        "2",
+        *more,
+    ]
 
 
 def test_the_preview_comes_first_and_a_dry_run_stops_there(tmp_path, capsys):
@@ -71,12 +84,21 @@ def test_every_output_says_what_it_is_and_the_report_holds_its_checksum(tmp_path
     with serving(lambda a: replies.get(a.row) or well(a)) as mill:
         report, _ = run(options(source, tmp_path / "out", mill.url))
     assert {n: o["rows"] for n, o in report["outputs"].items()} == {
-        "annotated.jsonl": 2, "rejected.jsonl": 1, "unfinished.jsonl": 1, "spot.html": 2,
-    }  # fmt: skip
+        "annotated.jsonl": 2,
+        "rejected.jsonl": 1,
+        "unfinished.jsonl": 1,
+        "spot.html": 2,
+    }
     assert report["labels"] == {
-        "turns": 4, "items": 12, "evidence": 12, "verbatim_evidence": 12, "required": 12, "renormalised_turns": 0, "repaired_rows": 0,
+        "turns": 4,
+        "items": 12,
+        "evidence": 12,
+        "verbatim_evidence": 12,
+        "required": 12,
+        "renormalised_turns": 0,
+        "repaired_rows": 0,
         "focus_on": {"assistant.content.user_visible_reply": 4, "assistant.tool_calls": 4, "tool.content": 4},
-    }  # fmt: skip
+    }
     assert report["licences"] == {"CC BY 4.0": 2}
     assert report["reasons"] == {"rejected": {"llm_filter": 1}, "undecided": {"reply_not_json": 1}}
     calls = report["calls"]["filter:low:0"]
@@ -145,7 +167,8 @@ def test_the_line_of_progress_counts_what_was_done_and_guesses_the_rest():
     progress.row("annotated", worked=True)
     progress.row("rejected", worked=False)
     assert progress.line() == (
-        "2 of 10 rows (1 annotated, 1 rejected), 0.01 rows/s, 1 calls, 1,200 tokens, 2 retries, 0.50 USD, 13 min left"
+        "2 of 10 rows (1 annotated, 1 rejected), 0.01 rows/s, 1 calls, 1,200 tokens, 2 retries, 0.50 USD, 13 "
+        "min left"
     )
     progress.show(last=True)
     assert progress.out.getvalue().endswith("left\n")

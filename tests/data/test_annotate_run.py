@@ -1,4 +1,5 @@
-"""Annotating against a real server on loopback: every row ends in one outcome, and nothing is paid for twice."""
+"""Annotating against a real server on loopback: every row ends in one outcome, and nothing is paid for
+twice."""
 
 import json
 import random
@@ -52,8 +53,10 @@ def test_a_row_that_passes_is_labelled_and_can_be_staged(tmp_path):
     prices = [i["extra_info"]["price_usd"] for turn in rows[0]["checklists"][0] for i in turn]
     assert sum(prices) == pytest.approx(by["price_usd"])
     assert Counter((a.kind, a.effort) for a in mill.log) == {
-        ("filter", "low"): 3, ("filter", "high"): 3, ("label", "high"): 3,
-    }  # fmt: skip
+        ("filter", "low"): 3,
+        ("filter", "high"): 3,
+        ("label", "high"): 3,
+    }
     assert report["total"]["tokens_read"] == 9000 and report["total"]["usd"] == pytest.approx(0.027)
 
 
@@ -68,9 +71,13 @@ def test_the_first_rejection_ends_a_row(tmp_path):
         assert len(mill.asked(row=0)) == 1
     [rejected] = lines(tmp_path / "out/rejected.jsonl")
     assert rejected == {
-        "where": "a.jsonl:1", "uuid": "u-0", "reason": "llm_filter", "field": "messages",
-        "message": "turn 0, step 1: the port was never named", "call": "filter:low:0",
-    }  # fmt: skip
+        "where": "a.jsonl:1",
+        "uuid": "u-0",
+        "reason": "llm_filter",
+        "field": "messages",
+        "message": "turn 0, step 1: the port was never named",
+        "call": "filter:low:0",
+    }
     assert report["rejected_by_pass"] == {"filter:low:0": 1}
 
 
@@ -85,8 +92,13 @@ def test_rows_that_break_a_rule_are_never_sent(tmp_path):
         report, _ = run(options(source, tmp_path / "out", mill.url))
         assert {a.row for a in mill.log} == {0}
     assert [r["reason"] for r in lines(tmp_path / "out/rejected.jsonl")] == [
-        "bad_json", "role_order", "duplicate_id", "duplicate_content", "bad_text", "already_annotated",
-    ]  # fmt: skip
+        "bad_json",
+        "role_order",
+        "duplicate_id",
+        "duplicate_content",
+        "bad_text",
+        "already_annotated",
+    ]
     assert report["counts"] == {
         "read": 7,
         "annotated": 1,
@@ -197,10 +209,20 @@ def test_under_every_fault_at_once_each_row_ends_in_exactly_one_outcome(tmp_path
         roll = dice.random()
         if roll < 0.5:
             return well(asked)
-        return dice.choice([
-            Says(BAD), Says("prose"), Says({"turns": [{"turn": 0, "items": [item(weight="1")]}]}), Says(status=429, headers={"Retry-After": "0"}),
-            Says(status=500), Says(status=503), Says(hang_up=True), Says(GOOD, delay_s=0.05), Says(status=400, raw=b"{}"), Says({"no_error": "false"}),
-        ])  # fmt: skip
+        return dice.choice(
+            [
+                Says(BAD),
+                Says("prose"),
+                Says({"turns": [{"turn": 0, "items": [item(weight="1")]}]}),
+                Says(status=429, headers={"Retry-After": "0"}),
+                Says(status=500),
+                Says(status=503),
+                Says(hang_up=True),
+                Says(GOOD, delay_s=0.05),
+                Says(status=400, raw=b"{}"),
+                Says({"no_error": "false"}),
+            ]
+        )
 
     with serving(script) as mill:
         report, done = run(options(source, tmp_path / "out", mill.url, concurrency=8))

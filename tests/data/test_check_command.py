@@ -1,4 +1,5 @@
-"""`python -m envace.data check FILE`: every fault of a file, also those that only its other rows or a tokenizer tell."""
+"""`python -m envace.data check FILE`: every fault of a file, also those that only its other rows or a
+tokenizer tell."""
 
 import json
 
@@ -50,8 +51,10 @@ def test_checking_a_file_finds_equal_rows_and_long_prompts(tmp_path, capsys):
         "r.jsonl:4: row: has the dialogue and tools of 'u-1' (r.jsonl:2) [duplicate_content]",
     ]
     assert [line.split(maxsplit=1) for line in told[3:6]] == [
-        ["1", "duplicate_content"], ["1", "duplicate_id"], ["1", "prompt_too_long (estimated: UTF-8 bytes / 2.5)"],
-    ]  # fmt: skip
+        ["1", "duplicate_content"],
+        ["1", "duplicate_id"],
+        ["1", "prompt_too_long (estimated: UTF-8 bytes / 2.5)"],
+    ]
     assert told[6:] == [f"{tmp_path / 'r.jsonl'}: 5 rows, 2 usable, 3 with faults"]
     staged = stage(local(tmp_path), tmp_path / "out")["counts"]
     assert staged["kept"] == 2  # as the check said; what data.select would leave out is no fault

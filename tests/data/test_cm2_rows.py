@@ -43,10 +43,16 @@ def foreign_row(uuid="u-1"):
         {"role": "assistant", "content": "<think>\npolite\n</think>\n\nAny time.", "tool_calls": []},
     ]
     item = {
-        "id": "C0", "evidence": [{"turn": 0, "step": 1, "from": "assistant.tool_calls", "snippet": "get_tide"}],
-        "focus_on": "assistant.tool_calls", "question": "Was the tide looked up?", "pass_condition": "a call for Brest",
-        "failure_examples": ["no call"], "required_for_next_turn": True, "dependence": [], "weight": 1.0,
-    }  # fmt: skip
+        "id": "C0",
+        "evidence": [{"turn": 0, "step": 1, "from": "assistant.tool_calls", "snippet": "get_tide"}],
+        "focus_on": "assistant.tool_calls",
+        "question": "Was the tide looked up?",
+        "pass_condition": "a call for Brest",
+        "failure_examples": ["no call"],
+        "required_for_next_turn": True,
+        "dependence": [],
+        "weight": 1.0,
+    }
     last = {**item, "focus_on": "assistant.content.user_visible_reply", "required_for_next_turn": False}
     return {
         "uuid": uuid,
@@ -136,26 +142,56 @@ TALK = ("extra_info", "messages")
         (("uuid",), "half \ud800", Reject.BAD_TEXT, "row"),
         (("extra_info",), None, Reject.MISSING_FIELD, "extra_info"),
         (("extra_info", "tools"), "[", Reject.BAD_TOOLS, "extra_info.tools"),
-        (("extra_info", "tools"), json.dumps([TOOL, TOOL]), Reject.DUPLICATE_TOOL, "extra_info.tools[1].function.name"),
-        (("extra_info", "tools"), "[]", Reject.UNKNOWN_TOOL, "extra_info.messages[1].tool_calls[0].function.name"),
+        (
+            ("extra_info", "tools"),
+            json.dumps([TOOL, TOOL]),
+            Reject.DUPLICATE_TOOL,
+            "extra_info.tools[1].function.name",
+        ),
+        (
+            ("extra_info", "tools"),
+            "[]",
+            Reject.UNKNOWN_TOOL,
+            "extra_info.messages[1].tool_calls[0].function.name",
+        ),
         ((*TALK, 0, "role"), "wizard", Reject.ROLE_ORDER, "extra_info.messages[0].role"),
         ((*TALK, 5), ..., Reject.ROLE_ORDER, "extra_info.messages"),
         ((*TALK, 2), ..., Reject.RESULT_COUNT, "extra_info.messages[2]"),
         ((*TALK, 2, "content"), "4.1 m", Reject.RESULT_NOT_JSON, "extra_info.messages[2].content"),
-        ((*TALK, 1, "tool_calls", 0, "function", "arguments"), "{", Reject.WRONG_TYPE, "extra_info.messages[1].tool_calls[0].function.arguments"),
+        (
+            (*TALK, 1, "tool_calls", 0, "function", "arguments"),
+            "{",
+            Reject.WRONG_TYPE,
+            "extra_info.messages[1].tool_calls[0].function.arguments",
+        ),
         (("messages",), [], Reject.ROLE_ORDER, "messages"),
         (("messages", 0), {"role": "user", "content": "other"}, Reject.PREFIX_MISMATCH, "messages"),
         ((*ITEM[:3],), [], Reject.BAD_CHECKLIST, "extra_info.interaction_kwargs.checklist_list"),
         ((*ITEM[:5],), [], Reject.BAD_WEIGHTS, "extra_info.interaction_kwargs.checklist_list[0][0]"),
         ((*ITEM, "weight"), 0.8, Reject.BAD_WEIGHTS, "extra_info.interaction_kwargs.checklist_list[0][0]"),
-        ((*ITEM, "focus_on"), "tools", Reject.BAD_CHECKLIST, "extra_info.interaction_kwargs.checklist_list[0][0][0].focus_on"),
-        ((*ITEM, "dependence"), ["C9"], Reject.BAD_CHECKLIST, "extra_info.interaction_kwargs.checklist_list[0][0][0].dependence"),
-        ((*ITEM, "extra_info"), {"rule": '{"kind": "x"}'}, Reject.BAD_RULE, "extra_info.interaction_kwargs.checklist_list[0][0][0].extra_info.rule"),
+        (
+            (*ITEM, "focus_on"),
+            "tools",
+            Reject.BAD_CHECKLIST,
+            "extra_info.interaction_kwargs.checklist_list[0][0][0].focus_on",
+        ),
+        (
+            (*ITEM, "dependence"),
+            ["C9"],
+            Reject.BAD_CHECKLIST,
+            "extra_info.interaction_kwargs.checklist_list[0][0][0].dependence",
+        ),
+        (
+            (*ITEM, "extra_info"),
+            {"rule": '{"kind": "x"}'},
+            Reject.BAD_RULE,
+            "extra_info.interaction_kwargs.checklist_list[0][0][0].extra_info.rule",
+        ),
         ((*ITEM[:4],), [[], [], []], Reject.TURN_COUNT, "extra_info.interaction_kwargs.checklist_list[0]"),
         (("extra_info", "world"), "[1]", Reject.BAD_EXTENSION, "extra_info.world"),
         (("extra_info", "records"), '[{"turn": 0}]', Reject.BAD_EXTENSION, "extra_info.records"),
     ],
-)  # fmt: skip
+)
 def test_each_fault_is_named_with_reason_and_field(path, value, reason, field):
     row = broken(path, value)
     faults = check_row(row)
@@ -164,8 +200,34 @@ def test_each_fault_is_named_with_reason_and_field(path, value, reason, field):
         task_from_row(row)
 
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda v: st.lists(v, max_size=2) | st.dictionaries(st.text(max_size=3), v, max_size=2), max_leaves=4)  # fmt: skip
-PATHS = [("uuid",), ("messages",), ("messages", 0), ("extra_info",), ("extra_info", "tools"), TALK, (*TALK, 1), (*TALK, 1, "tool_calls"), (*TALK, 1, "tool_calls", 0), (*TALK, 1, "tool_calls", 0, "function"), (*TALK, 2, "content"), ITEM[:2], ITEM[:3], ITEM[:4], ITEM[:5], ITEM, (*ITEM, "evidence"), (*ITEM, "weight"), (*ITEM, "dependence"), (*ITEM, "extra_info"), ("extra_info", "records")]  # fmt: skip
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda v: st.lists(v, max_size=2) | st.dictionaries(st.text(max_size=3), v, max_size=2),
+    max_leaves=4,
+)
+PATHS = [
+    ("uuid",),
+    ("messages",),
+    ("messages", 0),
+    ("extra_info",),
+    ("extra_info", "tools"),
+    TALK,
+    (*TALK, 1),
+    (*TALK, 1, "tool_calls"),
+    (*TALK, 1, "tool_calls", 0),
+    (*TALK, 1, "tool_calls", 0, "function"),
+    (*TALK, 2, "content"),
+    ITEM[:2],
+    ITEM[:3],
+    ITEM[:4],
+    ITEM[:5],
+    ITEM,
+    (*ITEM, "evidence"),
+    (*ITEM, "weight"),
+    (*ITEM, "dependence"),
+    (*ITEM, "extra_info"),
+    ("extra_info", "records"),
+]
 
 
 @settings(deadline=None)

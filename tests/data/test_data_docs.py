@@ -51,9 +51,12 @@ def folder(tmp_path_factory):
     (here / "params.yaml").write_text(yaml.safe_dump(LAPTOP | {"data": LAPTOP["data"] | KEYS["data"]}))
     for line in COMMANDS.splitlines():
         done = subprocess.run(
-            [sys.executable, *line.split()[1:]], cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, *line.split()[1:]],
+            cwd=here,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         told = done.stdout.strip()
     assert f"`{told}`" in PAGE
@@ -73,8 +76,11 @@ def test_the_example_is_staged_whole(staged):
     counts = manifest["counts"]
     assert counts["kept"] == counts["train"] + counts["held"] == 40 and counts["held"] > 2
     assert {f.name for f in out.iterdir()} == {
-        "train.parquet", "held.parquet", "rejects.jsonl", "manifest.json",
-    }  # fmt: skip
+        "train.parquet",
+        "held.parquet",
+        "rejects.jsonl",
+        "manifest.json",
+    }
 
 
 def test_the_examples_dialogue_keeps_its_checklist_and_a_wrong_reply_does_not(staged):

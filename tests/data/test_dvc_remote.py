@@ -1,5 +1,5 @@
-"""Staged rows outlive their source: pushed to a DVC remote on S3, pulled by a clone that cannot reach the rows, and
-staged anew there with other parameters."""
+"""Staged rows outlive their source: pushed to a DVC remote on S3, pulled by a clone that cannot reach the
+rows, and staged anew there with other parameters."""
 
 import json
 import os
@@ -59,11 +59,18 @@ def environment(port, home):
     env = {k: v for k, v in os.environ.items() if not k.startswith(own) and k != "PYTHONPATH"}
     return env | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", **{k.upper(): v for k, v in KEYS.items()},
-        "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"), "AWS_CONFIG_FILE": str(home / "none"),
-        "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(home), "DVC_GLOBAL_CONFIG_DIR": str(home),
-        "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@t", "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@t",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        **{k.upper(): v for k, v in KEYS.items()},
+        "AWS_SHARED_CREDENTIALS_FILE": str(home / "none"),
+        "AWS_CONFIG_FILE": str(home / "none"),
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_SITE_CACHE_DIR": str(home),
+        "DVC_GLOBAL_CONFIG_DIR": str(home),
+        "GIT_AUTHOR_NAME": "t",
+        "GIT_AUTHOR_EMAIL": "t@t",
+        "GIT_COMMITTER_NAME": "t",
+        "GIT_COMMITTER_EMAIL": "t@t",
+    }
 
 
 @pytest.fixture

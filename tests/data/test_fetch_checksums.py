@@ -50,10 +50,13 @@ def test_bytes_are_held_to_the_checksums_the_store_states_and_the_record_says_to
         ({"ETag": f'"{MD5}"', "ServerSideEncryption": "aws:kms"}, {}),
         ({"ETag": f'"{MD5}-2"', "ChecksumCRC32": "AAAAAQ==", "ChecksumType": "COMPOSITE"}, {}),
         ({"ETag": f'"{MD5}-2"', "ChecksumSHA256": "AAAAAQ==-2"}, {}),
-        ({"ETag": f'"{MD5}-2"', "ChecksumCRC32": "AAAAAQ==", "ChecksumType": "FULL_OBJECT"}, {"crc32": "00000001"}),
+        (
+            {"ETag": f'"{MD5}-2"', "ChecksumCRC32": "AAAAAQ==", "ChecksumType": "FULL_OBJECT"},
+            {"crc32": "00000001"},
+        ),
         ({"ETag": '"made by another store"', "ChecksumCRC32C": "AAAAAQ=="}, {}),
     ],
-)  # fmt: skip
+)
 def test_only_checksums_of_whole_objects_count(head, stated):
     assert stated_sums(head) == stated
 
@@ -61,9 +64,11 @@ def test_only_checksums_of_whole_objects_count(head, stated):
 @pytest.mark.parametrize("name", ["sha256", "sha1", "md5", "crc32"])
 def test_a_file_that_does_not_have_the_stated_checksum_is_refused(tmp_path, name):
     right = {
-        "sha256": hashlib.sha256(b"rows").hexdigest(), "sha1": hashlib.sha1(b"rows").hexdigest(),
-        "md5": hashlib.md5(b"rows").hexdigest(), "crc32": f"{zlib.crc32(b'rows'):08x}",
-    }  # fmt: skip
+        "sha256": hashlib.sha256(b"rows").hexdigest(),
+        "sha1": hashlib.sha1(b"rows").hexdigest(),
+        "md5": hashlib.md5(b"rows").hexdigest(),
+        "crc32": f"{zlib.crc32(b'rows'):08x}",
+    }
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"rows")
     assert verified(path, Remote("a.jsonl", 4, "e", sums=right)) == right["sha256"]

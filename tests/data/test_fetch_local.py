@@ -1,4 +1,5 @@
-"""A folder as a source, the choice of files, the place of what is fetched, and what people see of a transfer."""
+"""A folder as a source, the choice of files, the place of what is fetched, and what people see of a
+transfer."""
 
 import hashlib
 import os
@@ -196,7 +197,8 @@ def test_the_share_that_is_read_counts_bytes_over_all_files(tmp_path):
 def test_on_a_terminal_a_transfer_is_a_bar():
     script = (
         "from envace.data import progress\nprogress.EVERY_S = 0\n"
-        "with progress.bar_class(print)(total=4 * 10**6, unit_scale=True, desc='a.jsonl', mininterval=0) as bar:\n"
+        "with progress.bar_class(print)(total=4 * 10**6, unit_scale=True, desc='a.jsonl', mininterval=0) as "
+        "bar:\n"
         "    for _ in range(4): bar.update(10**6)\n"
     )
     here, there = pty.openpty()

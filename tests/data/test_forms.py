@@ -30,7 +30,12 @@ def forms_of(row):
         "metadata": json.dumps({"tools": json.loads(extra["tools"])}),
     }
     lists = extra["interaction_kwargs"]["checklist_list"]
-    annotated = {"uuid": row["uuid"], "messages": extra["messages"], "tools": json.loads(extra["tools"]), "checklists": lists}  # fmt: skip
+    annotated = {
+        "uuid": row["uuid"],
+        "messages": extra["messages"],
+        "tools": json.loads(extra["tools"]),
+        "checklists": lists,
+    }
     return annotated, raw
 
 
@@ -85,11 +90,25 @@ def test_the_short_way_to_a_stored_row_is_the_long_one():
 
 
 def test_parquet_written_by_inference_is_read(tmp_path):
-    """Empty lists of no type, nulls for absent keys, tools as structs: what a converter without a schema leaves."""
+    """Empty lists of no type, nulls for absent keys, tools as structs: what a converter without a schema
+    leaves."""
     rows = [forms_of(foreign_row(f"u-{k}"))[0] for k in range(4)]
     for row in rows:
-        row["tools"] = [TOOL, {"type": "function", "function": {**TOOL["function"], "name": "get_wind", "parameters": {
-            "type": "object", "properties": {"knots": {"type": "integer"}}, "required": []}}}]  # fmt: skip
+        row["tools"] = [
+            TOOL,
+            {
+                "type": "function",
+                "function": {
+                    **TOOL["function"],
+                    "name": "get_wind",
+                    "parameters": {
+                        "type": "object",
+                        "properties": {"knots": {"type": "integer"}},
+                        "required": [],
+                    },
+                },
+            },
+        ]
     (tmp_path / "in").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet")
     finished = [foreign_row(f"v-{k}") for k in range(4)]
@@ -102,14 +121,22 @@ def test_parquet_written_by_inference_is_read(tmp_path):
         "counts"
     ]
     assert counts["kept"] == 8 and counts["forms"] == {"annotated": 4, "finished": 4}
-    [task] = [t for t in read_tasks(tmp_path / "out/train.parquet") + read_tasks(tmp_path / "out/held.parquet") if t.id == "u-0"]  # fmt: skip
+    [task] = [
+        t
+        for t in read_tasks(tmp_path / "out/train.parquet") + read_tasks(tmp_path / "out/held.parquet")
+        if t.id == "u-0"
+    ]
     assert list(task.tools[0]["function"]["parameters"]["properties"]) == ["port"]
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
     lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=4), v, max_size=3),
-)  # fmt: skip
+)
 
 
 @given(json_values, st.booleans())

@@ -20,8 +20,12 @@ def test_the_command_prints_a_row_that_the_parameters_take():
     with served(Hub()) as kit:
         env = {**os.environ, "HF_ENDPOINT": kit.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", "envace.policy.hub", "resolve", ID], cwd=ROOT, env=env, capture_output=True, text=True
-        )  # fmt: skip
+            [sys.executable, "-m", "envace.policy.hub", "resolve", ID],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     row = yaml.safe_load(done.stdout)
     assert row == {"rows": {"uri": ID, "revision": REVISION}}

@@ -1,4 +1,5 @@
-"""Many rows, many processes: exact counts, the same bytes, bounded flight, a clear word when a worker dies."""
+"""Many rows, many processes: exact counts, the same bytes, bounded flight, a clear word when a worker
+dies."""
 
 import json
 import os
@@ -160,7 +161,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         rows.write(tmp_path / f"{n}/r.jsonl", n)
         code = (
             "import resource; from test_parallel_stage import *; "
-            f"stage(params_for(Path({str(tmp_path / str(n))!r})), Path({str(tmp_path / f'out-{n}')!r}), workers=1); "
+            f"stage(params_for(Path({str(tmp_path / str(n))!r})), Path({str(tmp_path / f'out-{n}')!r}), "
+            "workers=1); "
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -55,11 +55,19 @@ def first_prompt(row, params):
 
     asyncio.run(
         run_episode(
-            task_from_row(row), policy=ScriptedPolicy(bye), source=None, renderer=HFRenderer.of(BUNDLED, rollout.enable_thinking),
-            judge=RuleJudge(), method=params.resolved_method(), params=rollout, episode_id="e", group_id="g", seed=1,
+            task_from_row(row),
+            policy=ScriptedPolicy(bye),
+            source=None,
+            renderer=HFRenderer.of(BUNDLED, rollout.enable_thinking),
+            judge=RuleJudge(),
+            method=params.resolved_method(),
+            params=rollout,
+            episode_id="e",
+            group_id="g",
+            seed=1,
             prompt_set=load_prompt_set(rollout.prompt_set),
         )
-    )  # fmt: skip
+    )
     return asked[0].prompt_ids
 
 

@@ -110,11 +110,17 @@ def test_files_that_no_split_names_are_an_error_and_so_is_an_idle_pattern(tmp_pa
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"source": "local", "uri": "x", "splits": {"train": "*"}}, "names train; it must name the files of train and held"),
-        ({"source": "local", "uri": "x", "splits": {"train": "*", "held": "*", "test": "*"}}, "names held, test, train"),
+        (
+            {"source": "local", "uri": "x", "splits": {"train": "*"}},
+            "names train; it must name the files of train and held",
+        ),
+        (
+            {"source": "local", "uri": "x", "splits": {"train": "*", "held": "*", "test": "*"}},
+            "names held, test, train",
+        ),
         ({"source": "desk", "splits": {"train": "*", "held": "*"}}, "data.source 'desk' has none"),
     ],
-)  # fmt: skip
+)
 def test_splits_that_cannot_be_meant_are_refused_before_anything_is_read(tmp_path, data, words):
     with pytest.raises(ParamsError, match=words):
         stage(parse({"data": data}), tmp_path)
@@ -126,6 +132,11 @@ def test_training_rows_of_dealt_files_are_thinned_and_held_ones_are_not(tmp_path
         lines = [rows.line(k, 3, 0)[0] + "\n" for k in numbers]
         (tmp_path / f"in/{name}/rows.jsonl").write_text("".join(lines))
     select = {"turns": {2: 1.0, 3: 0.0}}
-    data = {"source": "local", "uri": str(tmp_path / "in"), "splits": {"train": "train/*", "held": "held/*"}, "select": select}  # fmt: skip
+    data = {
+        "source": "local",
+        "uri": str(tmp_path / "in"),
+        "splits": {"train": "train/*", "held": "held/*"},
+        "select": select,
+    }
     counts = stage(parse({"data": data}), tmp_path / "out")["counts"]
     assert counts["held"] == 3 and 0 < counts["train"] == 6 - counts["rejected_by_reason"]["not_selected"]

@@ -1,4 +1,5 @@
-"""What was fetched is kept beside the staged rows, stored once, and stands in for a download when the source is gone."""
+"""What was fetched is kept beside the staged rows, stored once, and stands in for a download when the source
+is gone."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Rows of .json lists and .jsonl files: each with its place, none hidden by a broken one, in bounded memory."""
+"""Rows of .json lists and .jsonl files: each with its place, none hidden by a broken one, in bounded
+memory."""
 
 import json
 import tracemalloc
@@ -52,8 +53,10 @@ def test_a_damaged_list_never_raises_and_never_invents_rows(tmp_path_factory, ro
 def test_a_broken_row_does_not_hide_the_rows_behind_it(tmp_path):
     got = read(tmp_path / "a.json", '[{"a": 1}, {"a": NaN}, {"a" 2}, 7, , {"a": 1}}, {"b": "x, ]"}]')
     assert [(r.row, r.fault is None) for r in got] == [
-        ({"a": 1}, True), *[(None, False)] * 5, ({"b": "x, ]"}, True),
-    ]  # fmt: skip
+        ({"a": 1}, True),
+        *[(None, False)] * 5,
+        ({"b": "x, ]"}, True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Licence and source of every row: kept from the row, else from the parameters, else from the source; counted."""
+"""Licence and source of every row: kept from the row, else from the parameters, else from the source;
+counted."""
 
 import json
 import random
@@ -114,7 +115,10 @@ def test_a_licence_decides_nothing_between_rows_that_differ(tmp_path):
 def test_parquet_and_jsonl_state_the_same(tmp_path):
     rows = [signed("u-0", annotator=ANNOTATOR), signed("u-1"), signed("u-2", license="MIT")]
     (tmp_path / "p").mkdir()
-    pq.write_table(pa.Table.from_pylist([{**dict.fromkeys(("license", "annotator")), **r} for r in rows]), tmp_path / "p/r.parquet")  # fmt: skip
+    pq.write_table(
+        pa.Table.from_pylist([{**dict.fromkeys(("license", "annotator")), **r} for r in rows]),
+        tmp_path / "p/r.parquet",
+    )
     write_jsonl(tmp_path / "j/r.jsonl", rows)
     for name in "pj":
         stage(local(tmp_path / name), tmp_path / f"out-{name}")

@@ -44,15 +44,33 @@ def test_every_rule_reports_in_a_dialogue_that_breaks_them_all():
     messages[6]["content"] = ""
     messages.append({"role": "assistant", "content": "And?"})
     assert set(reasons(messages, [TOOL, TOOL], require_thinking=True)) == {
-        Reject.DUPLICATE_TOOL, Reject.ROLE_ORDER, Reject.RESULT_COUNT, Reject.BAD_ARGUMENTS, Reject.RESULT_NOT_JSON,
-        Reject.RESPONSE_TAG, Reject.BAD_THINKING, Reject.NO_THINKING, Reject.EMPTY_CONTENT,
-    }  # fmt: skip
+        Reject.DUPLICATE_TOOL,
+        Reject.ROLE_ORDER,
+        Reject.RESULT_COUNT,
+        Reject.BAD_ARGUMENTS,
+        Reject.RESULT_NOT_JSON,
+        Reject.RESPONSE_TAG,
+        Reject.BAD_THINKING,
+        Reject.NO_THINKING,
+        Reject.EMPTY_CONTENT,
+    }
 
 
 @pytest.mark.parametrize(
     "messages", [None, {}, [None], [{}], [{"role": 1}], [{"role": "user", "content": 1}], []]
 )
-@pytest.mark.parametrize("tools", [None, {}, [], [None], [{"function": 1}], [{"function": {"name": 1}}], [{"function": {"name": "a", "parameters": []}}]])  # fmt: skip
+@pytest.mark.parametrize(
+    "tools",
+    [
+        None,
+        {},
+        [],
+        [None],
+        [{"function": 1}],
+        [{"function": {"name": 1}}],
+        [{"function": {"name": "a", "parameters": []}}],
+    ],
+)
 def test_nothing_is_too_odd_for_the_rules(messages, tools):
     assert faults(messages, tools)
 
@@ -79,7 +97,10 @@ def offer(**parameters):
 )
 def test_an_argument_has_the_basic_type_its_tool_names(kind, good, bad):
     tool = offer(type="object", properties={"x": {"type": kind}}, required=["x"])
-    schema = {"type": "function", "function": {"name": "t", "parameters": {"type": "object", "properties": {"x": {"type": kind}}}}}  # fmt: skip
+    schema = {
+        "type": "function",
+        "function": {"name": "t", "parameters": {"type": "object", "properties": {"x": {"type": kind}}}},
+    }
     for value in (*good, *bad):
         fits = not list(argument_faults(tool, {"x": value}, "a"))
         assert fits is (
@@ -117,8 +138,11 @@ STRICT_PARTS = [
 
 
 LOOSENED = (  # what the verl of the published loader refuses and today's reads
-    ("parameters", ...), ("required", ...), ("type", ["string", "null"]), ("enum", [1, 2]),
-)  # fmt: skip
+    ("parameters", ...),
+    ("required", ...),
+    ("type", ["string", "null"]),
+    ("enum", [1, 2]),
+)
 
 
 def changed(path, value):
@@ -158,9 +182,15 @@ def test_checklist_dependences_may_be_long_and_need_no_order():
     [[[first], _]] = row["extra_info"]["interaction_kwargs"]["checklist_list"]
     n = 400
     chain = [
-        {**first, "id": f"C{k}", "weight": 1 / n, "focus_on": "tool.content", "dependence": [f"C{k + 1}"] if k < n - 1 else []}
+        {
+            **first,
+            "id": f"C{k}",
+            "weight": 1 / n,
+            "focus_on": "tool.content",
+            "dependence": [f"C{k + 1}"] if k < n - 1 else [],
+        }
         for k in range(n)
-    ]  # fmt: skip
+    ]
     row["extra_info"]["interaction_kwargs"]["checklist_list"][0][0] = chain
     assert check_row(row) == []
     chain[-1]["dependence"] = ["C0"]

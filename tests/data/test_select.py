@@ -1,4 +1,5 @@
-"""Which rows stay: selection by difficulty, equal rows, splits; none of it depends on the order of the rows."""
+"""Which rows stay: selection by difficulty, equal rows, splits; none of it depends on the order of the
+rows."""
 
 import random
 
@@ -19,9 +20,13 @@ from envace.data.verdicts import KeptRow, RowVerdict
 from envace.errors import DataError, ParamsError
 
 AUTHORS = {
-    "most_steps": {1: 0.3}, "steps": {1: 0.2, 2: 0.3}, "tools": {1: 0.7, 2: 0.4}, "tools_used": {1: 0.4},
-    "turns": {1: 0.4}, "calls": {1: 0.3, 2: 0.3},
-}  # fmt: skip
+    "most_steps": {1: 0.3},
+    "steps": {1: 0.2, 2: 0.3},
+    "tools": {1: 0.7, 2: 0.4},
+    "tools_used": {1: 0.4},
+    "turns": {1: 0.4},
+    "calls": {1: 0.3, 2: 0.3},
+}
 
 
 def size(**more):
@@ -109,10 +114,14 @@ def settled(verdicts, distinct=False):
 
 def test_of_equal_rows_the_same_one_stays_in_any_order():
     rows = [
-        verdict("r:0", "b", b"same", b"1"), verdict("r:1", "a", b"same", b"2"), verdict("r:2", "c", b"other", b"3"),
-        verdict("r:3", "c", b"other", b"1"), verdict("r:4", "d", b"same", b"9"), verdict("r:5", "d", b"own", b"0"),
+        verdict("r:0", "b", b"same", b"1"),
+        verdict("r:1", "a", b"same", b"2"),
+        verdict("r:2", "c", b"other", b"3"),
+        verdict("r:3", "c", b"other", b"1"),
+        verdict("r:4", "d", b"same", b"9"),
+        verdict("r:5", "d", b"own", b"0"),
         verdict("r:6", "e"),
-    ]  # fmt: skip
+    ]
     for seed in range(20):
         random.Random(seed).shuffle(rows)
         kept, gone = settled(rows)

@@ -62,8 +62,11 @@ def test_other_parameters_are_no_drift_because_dvc_sees_them(staged):
 
 def test_the_user_decides_what_a_change_means(staged):
     (staged / "rows/a.jsonl").write_text(ROWS[0])
-    with pytest.raises(DataError, match="changed a.jsonl; for the new rows give data.revision another word or set "
-                                        "data.accept_changed: true, to go on with the staged ones add --keep-rows"):  # fmt: skip
+    with pytest.raises(
+        DataError,
+        match="changed a.jsonl; for the new rows give data.revision another word or set "
+        "data.accept_changed: true, to go on with the staged ones add --keep-rows",
+    ):
         must_stage_again(local(staged / "rows"), staged / "staged", keep=False)
     again, said = must_stage_again(local(staged / "rows"), staged / "staged", keep=True)
     assert not again and said.endswith("changed a.jsonl; the staged rows are used")

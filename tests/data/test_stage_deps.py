@@ -15,7 +15,8 @@ STAGE = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["stage_data"]
 def test_every_key_of_data_but_the_number_of_processes_is_watched():
     watched = {p.removeprefix("data.") for p in STAGE["params"] if p.startswith("data")}
     assert watched == {f.name for f in fields(DataParams)} - {"workers"}
-    # Accepting changed files reads the source again; what is staged from it does not say that it was accepted.
+    # Accepting changed files reads the source again; what is staged from it does not say that it was
+    # accepted.
     assert set(NOT_WHAT_BUT_HOW) == {"workers", "accept_changed"}
 
 

@@ -1,5 +1,5 @@
-"""Rows of another pipeline, annotated ones and the kept traps, staged and trained on: no world answers, only the policy
-that rehearses."""
+"""Rows of another pipeline, annotated ones and the kept traps, staged and trained on: no world answers, only
+the policy that rehearses."""
 
 import copy
 import dataclasses
@@ -48,10 +48,14 @@ def _turn(word, status, total):
     order = {"order_id": f"#{word}", "status": status, "total": total, "city": "oslo"}
     return [
         {"role": "user", "content": f"what about order {word}"},
-        {"role": "assistant", "content": "<think>\nlook\n</think>\n\n", "tool_calls": [{"id": "c", "type": "function", "function": call}]},
+        {
+            "role": "assistant",
+            "content": "<think>\nlook\n</think>\n\n",
+            "tool_calls": [{"id": "c", "type": "function", "function": call}],
+        },
         {"role": "tool", "content": json.dumps(order)},
         {"role": "assistant", "content": f"<think>\ntell\n</think>\n\norder #{word} to oslo is {status}"},
-    ]  # fmt: skip
+    ]
 
 
 def _items(turn, word):
@@ -68,10 +72,17 @@ def _items(turn, word):
 def _item(turn, k, weight, focus, rule):
     place = {"turn": turn, "step": 0, "from": "user.content", "snippet": "order"}
     return {
-        "id": f"C{k}", "evidence": [place], "focus_on": focus, "question": "Is it so?", "pass_condition": "It is.",
-        "failure_examples": [], "required_for_next_turn": False, "dependence": [], "weight": weight,
+        "id": f"C{k}",
+        "evidence": [place],
+        "focus_on": focus,
+        "question": "Is it so?",
+        "pass_condition": "It is.",
+        "failure_examples": [],
+        "required_for_next_turn": False,
+        "dependence": [],
+        "weight": weight,
         "extra_info": {"rule": json.dumps(rule)},
-    }  # fmt: skip
+    }
 
 
 def stage_rows(folder):

@@ -1,5 +1,5 @@
-"""Known traps of foreign rows, each with what must come of it (traps.jsonl): the reasons against it, or what its parts
-become in the stored row; as JSON and as parquet whose types were inferred."""
+"""Known traps of foreign rows, each with what must come of it (traps.jsonl): the reasons against it, or what
+its parts become in the stored row; as JSON and as parquet whose types were inferred."""
 
 import copy
 import json
@@ -43,7 +43,8 @@ def outcome(raw, trap):
 
 
 def as_written(raw, trap):
-    """Hold what comes of a row against what is written beside it; the stored row, None where it has faults."""
+    """Hold what comes of a row against what is written beside it; the stored row, None where it has
+    faults."""
     checked, faults = outcome(raw, trap)
     assert list(dict.fromkeys(f.reason for f in faults)) == trap["expect"], faults
     if faults:
@@ -64,7 +65,8 @@ def test_a_trap_has_the_outcome_written_beside_it(trap, tmp_path):
 
 
 def neighbours():
-    """Plain rows to stand beside a row in one table: with texts, or with objects of other keys where it has objects."""
+    """Plain rows to stand beside a row in one table: with texts, or with objects of other keys where it has
+    objects."""
     plain = TRAPS[0]["row"]
     arguments, tools = copy.deepcopy(plain), copy.deepcopy(plain)
     arguments["extra_info"]["messages"][1]["tool_calls"][0]["function"]["arguments"] = {
@@ -86,7 +88,8 @@ def nulled(value):
 
 
 def through_parquet(row, path):
-    """A row as read back from a table whose types were inferred from it and a neighbour; None when none can hold it."""
+    """A row as read back from a table whose types were inferred from it and a neighbour; None when none can
+    hold it."""
     for other in neighbours():
         try:
             pq.write_table(pa.Table.from_pylist([nulled(row), other]), path)

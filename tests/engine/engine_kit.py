@@ -137,10 +137,19 @@ def one_row(prompt, response, logprobs, *, episode, turn, role=None, advantage=0
 
     n = len(response)
     row = TrainingRow(
-        role=role or Role.ACT, group_id="g", episode_id=episode, turn=turn, reward=0.0, length=n, trained=n,
+        role=role or Role.ACT,
+        group_id="g",
+        episode_id=episode,
+        turn=turn,
+        reward=0.0,
+        length=n,
+        trained=n,
         advantage=advantage,
-    )  # fmt: skip
+    )
     return TrainingSequence(
-        prompt_ids=tuple(prompt), response_ids=tuple(response), loss_mask=(1,) * n, logprobs=tuple(logprobs),
+        prompt_ids=tuple(prompt),
+        response_ids=tuple(response),
+        loss_mask=(1,) * n,
+        logprobs=tuple(logprobs),
         rows=(row,),
-    )  # fmt: skip
+    )

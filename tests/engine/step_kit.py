@@ -39,14 +39,22 @@ class Queue:
 
 
 def episodes_of(step):
-    """A prompt of two episodes: two growing ACT generations and a rehearsal earn 1, one ACT generation earns 0."""
+    """A prompt of two episodes: two growing ACT generations and a rehearsal earn 1, one ACT generation earns
+    0."""
     from envace.types import Episode, FinishReason, Generation, Role, Sampling, StopReason
 
     def generation(role, prompt, output, turn=0):
         return Generation(
-            role=role, turn=turn, step=0, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * len(output),
-            text="words", sampling=Sampling(), finish=FinishReason.STOP,
-        )  # fmt: skip
+            role=role,
+            turn=turn,
+            step=0,
+            prompt_ids=prompt,
+            output_ids=output,
+            logprobs=(-1.0,) * len(output),
+            text="words",
+            sampling=Sampling(),
+            finish=FinishReason.STOP,
+        )
 
     act, rehearse = Role.ACT, Role.REHEARSE
     first = (
@@ -56,11 +64,19 @@ def episodes_of(step):
     )
     return [
         Episode(
-            id=f"s{step}p0-{k}", task_id="t", group_id=f"s{step}p0", seed=0, prompt_set="h", generations=generations,
-            messages=(), turn_rewards=(reward,), reward=reward, stop=StopReason.DONE,
+            id=f"s{step}p0-{k}",
+            task_id="t",
+            group_id=f"s{step}p0",
+            seed=0,
+            prompt_set="h",
+            generations=generations,
+            messages=(),
+            turn_rewards=(reward,),
+            reward=reward,
+            stop=StopReason.DONE,
         )
         for k, (generations, reward) in enumerate(((first, 1.0), ((generation(act, (1, 2), (7, 7)),), 0.0)))
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture

@@ -28,9 +28,16 @@ def model():
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=24, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=32, tie_word_embeddings=True,
-    )  # fmt: skip
+        vocab_size=24,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+    )
     return Qwen3ForCausalLM(config).eval()
 
 
@@ -111,7 +118,8 @@ def test_the_gap_is_the_difference_of_probabilities_on_trained_tokens(engine, mo
 
 
 def test_bug_25_a_server_that_kept_old_weights_sets_off_the_alarm_and_one_in_step_does_not(engine, model):
-    """Public bug 25: the engine woke with old weights, and sampled and recomputed log-probabilities lay 0.2 apart."""
+    """Public bug 25: the engine woke with old weights, and sampled and recomputed log-probabilities lay 0.2
+    apart."""
     import copy
 
     from envace.engine.step_metrics import gap_metrics
@@ -132,7 +140,8 @@ def test_bug_25_a_server_that_kept_old_weights_sets_off_the_alarm_and_one_in_ste
     assert alarms["old"]["gap/alarms"] == 1.0 and alarms["old"]["gap/logprob_mean"] > 0.05
 
 
-# --- micro-batches --------------------------------------------------------------------------------------------
+# --- micro-batches
+# --------------------------------------------------------------------------------------------
 
 
 def test_rows_of_like_length_lie_together_within_the_budget_of_padded_tokens():

@@ -31,7 +31,8 @@ def test_the_gradient_norm_is_that_of_verls_own_micro_batches(engine, advantages
     assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-4) and theirs["grad_norm"] > 1e-4
 
 
-# --- merged rows ----------------------------------------------------------------------------------------------
+# --- merged rows
+# ----------------------------------------------------------------------------------------------
 
 
 def played():

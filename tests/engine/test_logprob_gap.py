@@ -1,4 +1,5 @@
-"""The gap between sampled and recomputed log-probabilities: its numbers, its alarm, and what a person is told."""
+"""The gap between sampled and recomputed log-probabilities: its numbers, its alarm, and what a person is
+told."""
 
 import math
 import types
@@ -17,10 +18,12 @@ def test_means_and_maxima_by_hand():
     own, sampled = torch.log(torch.tensor([0.5, 0.25, 1.0])), torch.log(torch.tensor([0.25, 0.25, 0.5]))
     found = gap_metrics(gap_sums(own, sampled), LIMIT)
     assert found == {
-        "gap/probs_mean": pytest.approx(0.25), "gap/probs_max": pytest.approx(0.5),
-        "gap/logprob_mean": pytest.approx(2 * math.log(2) / 3), "gap/logprob_max": pytest.approx(math.log(2)),
+        "gap/probs_mean": pytest.approx(0.25),
+        "gap/probs_max": pytest.approx(0.5),
+        "gap/logprob_mean": pytest.approx(2 * math.log(2) / 3),
+        "gap/logprob_max": pytest.approx(math.log(2)),
         "gap/alarms": 1.0,
-    }  # fmt: skip
+    }
 
 
 def test_sums_of_parts_give_the_mean_over_tokens_not_over_parts():
@@ -46,7 +49,8 @@ def test_the_limit_itself_is_allowed():
     assert gap_metrics(sums, LIMIT * 0.99)["gap/alarms"] == 1.0
 
 
-# --- in a step ------------------------------------------------------------------------------------------------
+# --- in a step
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

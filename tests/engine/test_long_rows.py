@@ -18,15 +18,34 @@ def long_episode(step=1):
     prompt, generations = (1, 2), []
     for turn in range(5):
         output = tuple(10 * turn + k for k in range(3, 7))
-        generations.append(Generation(
-            role=ACT, turn=turn, step=turn, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * 4, text="words",
-            sampling=Sampling(), finish=FinishReason.STOP,
-        ))  # fmt: skip
+        generations.append(
+            Generation(
+                role=ACT,
+                turn=turn,
+                step=turn,
+                prompt_ids=prompt,
+                output_ids=output,
+                logprobs=(-1.0,) * 4,
+                text="words",
+                sampling=Sampling(),
+                finish=FinishReason.STOP,
+            )
+        )
         prompt = prompt + output + (90, 91)
-    return [Episode(
-        id=f"s{step}p0-{k}", task_id="t", group_id=f"s{step}p0", seed=0, prompt_set="h", generations=tuple(generations),
-        messages=(), reward=float(k), stop=StopReason.DONE,
-    ) for k in range(2)]  # fmt: skip
+    return [
+        Episode(
+            id=f"s{step}p0-{k}",
+            task_id="t",
+            group_id=f"s{step}p0",
+            seed=0,
+            prompt_set="h",
+            generations=tuple(generations),
+            messages=(),
+            reward=float(k),
+            stop=StopReason.DONE,
+        )
+        for k in range(2)
+    ]
 
 
 def put_by_verl(monkeypatch, outputs):
@@ -42,11 +61,12 @@ def put_by_verl(monkeypatch, outputs):
         pass
 
     worker = types.SimpleNamespace(
-        _compute_score=nothing, _compute_teacher_logprobs=nothing,
+        _compute_score=nothing,
+        _compute_teacher_logprobs=nothing,
         _compute_multi_modal_inputs=lambda output, ids: {},
         _compute_position_ids=lambda ids, mask, inputs: mask.cumsum(-1) - 1,
         rollout_config=types.SimpleNamespace(response_length=8, prompt_length=8),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(agent_loop_tq, "tq", types.SimpleNamespace(async_kv_batch_put=put))
     actor = agent_loop_tq.AgentLoopWorkerTQ
     plain = actor.__ray_metadata__.modified_class if hasattr(actor, "__ray_metadata__") else actor
@@ -57,10 +77,11 @@ def put_by_verl(monkeypatch, outputs):
 
 
 def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monkeypatch):
-    """Public bug 9: a merged row was cut to the cap of one turn, and its later turns were lost without a word.
+    """Public bug 9: a merged row was cut to the cap of one turn, and its later turns were lost without a
+    word.
 
-    `data.max_response_length` (8 here) caps a generation; the row of 28 tokens is bounded by the context alone.
-    """
+    `data.max_response_length` (8 here) caps a generation; the row of 28 tokens is bounded by the context
+    alone."""
     import envace.engine.cpu_platform  # noqa: F401
     from envace.config.method import Method
     from envace.engine.agent_loop import outputs_of

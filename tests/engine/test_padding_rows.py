@@ -50,18 +50,33 @@ def episodes():
 
     def act(prompt, output):
         return Generation(
-            role=Role.ACT, turn=0, step=0, prompt_ids=prompt, output_ids=output, logprobs=(-1.0,) * len(output),
-            text="words", sampling=Sampling(), finish=FinishReason.STOP,
-        )  # fmt: skip
+            role=Role.ACT,
+            turn=0,
+            step=0,
+            prompt_ids=prompt,
+            output_ids=output,
+            logprobs=(-1.0,) * len(output),
+            text="words",
+            sampling=Sampling(),
+            finish=FinishReason.STOP,
+        )
 
     said = ((act((1, 2), (3, 4)), act((1, 2, 3, 4, 5), (6,))), (act((1, 2), (7, 7)),), ())
     return [
         Episode(
-            id=f"s1p0-{k}", task_id="t", group_id="s1p0", seed=0, prompt_set="h", generations=generations, messages=(),
-            turn_rewards=(reward,), reward=reward, stop=StopReason.DONE,
+            id=f"s1p0-{k}",
+            task_id="t",
+            group_id="s1p0",
+            seed=0,
+            prompt_set="h",
+            generations=generations,
+            messages=(),
+            turn_rewards=(reward,),
+            reward=reward,
+            stop=StopReason.DONE,
         )
         for k, (generations, reward) in enumerate(zip(said, (1.0, 0.0, 0.0)))
-    ]  # fmt: skip
+    ]
 
 
 def queued(method):

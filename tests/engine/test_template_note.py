@@ -1,4 +1,5 @@
-"""What the chat template does is said where a training starts, and does not pass for its first sign of life."""
+"""What the chat template does is said where a training starts, and does not pass for its first sign of
+life."""
 
 from types import SimpleNamespace
 

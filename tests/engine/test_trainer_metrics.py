@@ -58,7 +58,8 @@ def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch)
     assert slept == [0.25]  # verl really waits by the attribute that was set
 
 
-# --- from episodes to what verl gets --------------------------------------------------------------------------
+# --- from episodes to what verl gets
+# --------------------------------------------------------------------------
 
 
 def test_verl_gets_token_advantages_with_holes_and_padding_of_zeros(step_of):
@@ -137,7 +138,8 @@ def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
     sources = {"t": "desk", "u": "cm2"}
     for step in (1, 2):
         values, _ = step_of(method, step, padding=0, episodes=both, sources=sources)
-        # the running means are the groups' own, so nothing is drawn anywhere; one mean over both (0.4375) would draw
+        # the running means are the groups' own, so nothing is drawn anywhere; one mean over both (0.4375)
+        # would draw
         assert [row[0] for row in values] == pytest.approx([0.5, -0.5, 0.125, -0.125])
     assert read_means(step_of.work, 2) == {"act/desk": 0.5, "act/cm2": 0.375}
 

@@ -1,4 +1,5 @@
-"""Steps in which a judge failed or a deadline passed: what is trained on, what is counted, when the run stops.
+"""Steps in which a judge failed or a deadline passed: what is trained on, what is counted, when the run
+stops.
 
 Episodes are really played, by scripted words and a judge that is down for some of them.
 """
@@ -20,11 +21,10 @@ from envace.types import Answer, Item, Message, StopReason, Task, Verdict, repla
 
 RENDERER = ByteRenderer()
 ITEMS = tuple(
-    Item(id=f"C{k}", question="?", pass_condition="", focus_on="assistant.tool_calls", weight=0.5) for k in (0, 1)
-)  # fmt: skip
-TASK = Task(
-    id="t", prefix=(Message(role="user", content="go"),), tools=(), checklist=(ITEMS,), source="test"
-)  # fmt: skip
+    Item(id=f"C{k}", question="?", pass_condition="", focus_on="assistant.tool_calls", weight=0.5)
+    for k in (0, 1)
+)
+TASK = Task(id="t", prefix=(Message(role="user", content="go"),), tools=(), checklist=(ITEMS,), source="test")
 
 
 class Judge:
@@ -39,7 +39,8 @@ class Judge:
 
 
 def played(method, answers, slow=(), step=1):
-    """One prompt's episodes: C1 of member k is `answers[k]`; members in `slow` never come to their second word."""
+    """One prompt's episodes: C1 of member k is `answers[k]`; members in `slow` never come to their second
+    word."""
 
     async def speak(request):
         if int(request.episode_id.rpartition("-")[2]) in slow:
@@ -48,10 +49,18 @@ def played(method, answers, slow=(), step=1):
 
     async def one(k, answer):
         return await run_episode(
-            TASK, policy=ScriptedPolicy(speak, RENDERER), source=RecordedSource(TASK), renderer=RENDERER,
-            judge=Judge(answer), method=method, params=RolloutParams(prompt_tokens=9000, deadline_s=1.0),
-            episode_id=f"s{step}p0-{k}", group_id=f"s{step}p0", seed=k, prompt_set=load_prompt_set("compact"),
-        )  # fmt: skip
+            TASK,
+            policy=ScriptedPolicy(speak, RENDERER),
+            source=RecordedSource(TASK),
+            renderer=RENDERER,
+            judge=Judge(answer),
+            method=method,
+            params=RolloutParams(prompt_tokens=9000, deadline_s=1.0),
+            episode_id=f"s{step}p0-{k}",
+            group_id=f"s{step}p0",
+            seed=k,
+            prompt_set=load_prompt_set("compact"),
+        )
 
     async def all_of_them():
         return await asyncio.gather(*(one(k, answer) for k, answer in enumerate(answers)))
@@ -88,7 +97,8 @@ def test_the_launcher_finds_the_cause_among_what_ray_prints(tmp_path):
     (tmp_path / "trainer.log").write_text(
         "\x1b[36m(TaskRunnerV1 pid=9)\x1b[0m Traceback (most recent call last):\n"
         "ray.exceptions.RayTaskError(TooManyUnscored): ray::TaskRunnerV1.run() (pid=9, ip=10.0.0.1)\n"
-        "envace.engine.step_metrics.TooManyUnscored: step 3: 5 of 8 episodes are unscored (most: judge_failed)\n"
+        "envace.engine.step_metrics.TooManyUnscored: step 3: 5 of 8 episodes are unscored (most: "
+        "judge_failed)\n"
     )
     said = innermost_error(tmp_path / "trainer.log")
     assert said.startswith("envace.engine.step_metrics.TooManyUnscored: step 3: 5 of 8")
@@ -103,7 +113,8 @@ def test_presets_stop_alike(step_of, preset):
 
 
 def test_an_outage_is_outside_the_baseline_or_a_no_as_asked(step_of):
-    """C0 is yes for all, so a scored episode earns 1 or .5; the one whose judge failed nothing, or .5 for C0."""
+    """C0 is yes for all, so a scored episode earns 1 or .5; the one whose judge failed nothing, or .5 for
+    C0."""
     for unscored, expected in (("exclude", [0.25, -0.25, 0.0]), ("zero", [1 / 3, -1 / 6, -1 / 6])):
         method = Method(unscored=unscored)
         values, metrics = step_of(
@@ -139,7 +150,8 @@ def test_bug_16_a_timed_out_episode_is_in_the_baseline_and_trained_or_in_neither
     )  # of 1, .5 and .5
     assert metrics["train/unscored"] == 0.25
 
-    # without a token it has no row: the baseline is that of the three rows that are trained, and it is counted
+    # without a token it has no row: the baseline is that of the three rows that are trained, and it is
+    # counted
     values, metrics = step_of(method, padding=0, episodes=lambda step: episodes)
     assert [row[0] for row in values] == pytest.approx([1 / 3, -1 / 6, -1 / 6, 0.0], abs=1e-6)
     assert metrics["train/untrained_rows"] == 1.0

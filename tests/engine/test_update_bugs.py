@@ -11,7 +11,8 @@ from step_kit import Batch
 
 from envace.types import replace
 
-# --- 5: what stands at masked positions -----------------------------------------------------------------------
+# --- 5: what stands at masked positions
+# -----------------------------------------------------------------------
 
 
 def streams():
@@ -28,7 +29,8 @@ def streams():
 
 
 def filled(value):
-    """The same streams with `value` at every masked position, as verl's queue gets them from the agent loop."""
+    """The same streams with `value` at every masked position, as verl's queue gets them from the agent
+    loop."""
     from envace.engine.agent_loop import output_of
 
     found = []
@@ -89,7 +91,8 @@ def test_bug_5_a_filler_that_reaches_the_loss_moves_nothing(engine, monkeypatch,
     torch.testing.assert_close(grads, plain[1], rtol=1e-6, atol=1e-9)
 
 
-# --- 12: one optimizer step a batch ----------------------------------------------------------------------------
+# --- 12: one optimizer step a batch
+# ----------------------------------------------------------------------------
 
 
 def steps_of(trainer, monkeypatch, rows, own_update=True):
@@ -111,11 +114,15 @@ def steps_of(trainer, monkeypatch, rows, own_update=True):
 
     worker = types.SimpleNamespace(
         engine=types.SimpleNamespace(
-            get_data_parallel_size=lambda: 1, get_data_parallel_rank=lambda: 0, get_data_parallel_group=lambda: None,
-            train_mode=lambda **kwargs: contextlib.nullcontext(), is_mp_src_rank_with_outputs=lambda: True,
+            get_data_parallel_size=lambda: 1,
+            get_data_parallel_rank=lambda: 0,
+            get_data_parallel_group=lambda: None,
+            train_mode=lambda **kwargs: contextlib.nullcontext(),
+            is_mp_src_rank_with_outputs=lambda: True,
         ),
-        train_batch=train_batch, profiler=types.SimpleNamespace(step=lambda: None),
-    )  # fmt: skip
+        train_batch=train_batch,
+        profiler=types.SimpleNamespace(step=lambda: None),
+    )
 
     class Group:
         def update_actor(self, batch):
@@ -124,9 +131,14 @@ def steps_of(trainer, monkeypatch, rows, own_update=True):
             return getattr(train_mini_batch, "__wrapped__", train_mini_batch)(worker, data)
 
     actor = {
-        "calculate_entropy": False, "entropy_coeff": 0.0, "use_kl_loss": False, "data_loader_seed": 1, "shuffle": False,
-        "ppo_mini_batch_size": 1, "ppo_epochs": 1,
-    }  # fmt: skip
+        "calculate_entropy": False,
+        "entropy_coeff": 0.0,
+        "use_kl_loss": False,
+        "data_loader_seed": 1,
+        "shuffle": False,
+        "ppo_mini_batch_size": 1,
+        "ppo_epochs": 1,
+    }
     own = object.__new__(trainer.RolewiseTrainer)
     own.config = OmegaConf.create(
         {"actor_rollout_ref": {"actor": actor, "rollout": {"temperature": 1.0, "n": 2}}}

@@ -1,4 +1,5 @@
-"""One target under atheris: `fuzz_child.py TARGET LIBFUZZER-OPTIONS...`. Started by fuzz_run.py, ends with the fuzzer.
+"""One target under atheris: `fuzz_child.py TARGET LIBFUZZER-OPTIONS...`. Started by fuzz_run.py, ends with
+the fuzzer.
 
 Invariant: the modules under test are imported here and nowhere before, or their branches are not seen.
 """

@@ -1,10 +1,9 @@
 """`make fuzz`: coverage-guided fuzzing of what reads model output.
 
-Flows in: names of targets and seconds. Flows out: how many texts each tried; for a broken promise the promise and the
-file that breaks it, and exit status 1.
-Invariant: a corpus starts with the published case tables and with what was found before (`found.json`), and grows in
-`.state/fuzz`, out of git. Each target runs in a process of its own.
-"""
+Flows in: names of targets and seconds. Flows out: how many texts each tried; for a broken promise the promise
+and the file that breaks it, and exit status 1. Invariant: a corpus starts with the published case tables and
+with what was found before (`found.json`), and grows in `.state/fuzz`, out of git. Each target runs in a
+process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is fuzzed: bytes -> a text -> a parser, and what must hold whatever the text is.
 
-Flows in: any bytes. Flows out: nothing, or an AssertionError that names the broken promise.
-Invariant: the same bytes always give the same outcome; nothing here needs the fuzzer, so that tests replay what it found.
+Flows in: any bytes. Flows out: nothing, or an AssertionError that names the broken promise. Invariant: the
+same bytes always give the same outcome; nothing here needs the fuzzer, so that tests replay what it found.
 
 The first byte chooses how thoughts are read; the rest is UTF-8, each invalid byte a lone surrogate.
 """
@@ -22,13 +22,19 @@ from envace.types import FailureReason
 MODES = ("ignore", "execute")
 BROKEN = re.compile("[\0\ud800-\udfff]")
 CALL_REASONS = {
-    FailureReason.EMPTY_OUTPUT, FailureReason.NO_CALL_FOUND, FailureReason.BAD_JSON, FailureReason.NO_ARGUMENTS,
+    FailureReason.EMPTY_OUTPUT,
+    FailureReason.NO_CALL_FOUND,
+    FailureReason.BAD_JSON,
+    FailureReason.NO_ARGUMENTS,
     FailureReason.NO_NAME,
-}  # fmt: skip
+}
 RESULT_REASONS = {
-    FailureReason.EMPTY_OUTPUT, FailureReason.NO_RESULT_TAG, FailureReason.RESULT_TAG_MALFORMED,
-    FailureReason.RESULT_BAD_JSON, FailureReason.RESULT_BAD_TYPE,
-}  # fmt: skip
+    FailureReason.EMPTY_OUTPUT,
+    FailureReason.NO_RESULT_TAG,
+    FailureReason.RESULT_TAG_MALFORMED,
+    FailureReason.RESULT_BAD_JSON,
+    FailureReason.RESULT_BAD_TYPE,
+}
 
 
 def text_of(data: bytes) -> str:
@@ -91,7 +97,8 @@ def contract(data: bytes) -> None:
 
 
 def published(data: bytes) -> None:
-    """The published code's grammars, which promise less: a text is read, and what it yields harms nobody later."""
+    """The published code's grammars, which promise less: a text is read, and what it yields harms nobody
+    later."""
     mode, text = MODES[data[0] % 2 if data else 0], text_of(data[1:])
     reply, parsed = published_reply(text, thought_calls=mode), published_result(text)
     assert not BROKEN.search(reply.thinking + reply.content), "a character a tokenizer chokes on is left"
@@ -109,7 +116,8 @@ def published(data: bytes) -> None:
 
 
 def check_value(value: Any) -> None:
-    """Strict JSON of bounded depth, free of characters a tokenizer chokes on, that forges no tag in a prompt."""
+    """Strict JSON of bounded depth, free of characters a tokenizer chokes on, that forges no tag in a
+    prompt."""
     plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     assert not BROKEN.search(plain), "a value holds a character a tokenizer chokes on"
     shown = dumps(value)

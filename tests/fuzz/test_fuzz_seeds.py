@@ -1,4 +1,5 @@
-"""The fuzzed promises hold for every published case and for all that fuzzing found; a broken parser is told."""
+"""The fuzzed promises hold for every published case and for all that fuzzing found; a broken parser is
+told."""
 
 import subprocess
 import sys
@@ -85,7 +86,8 @@ def test_a_parser_of_responses_that_breaks_a_promise_is_found(promise, monkeypat
         targets.contract(targets.bytes_of('<execution_result>{"a": 1}</execution_result>'))
 
 
-# --- the command ------------------------------------------------------------------------------------------------
+# --- the command
+# ------------------------------------------------------------------------------------------------
 
 
 def test_without_the_fuzzer_the_command_says_how_to_get_it(monkeypatch, capsys):

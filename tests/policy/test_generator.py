@@ -1,4 +1,5 @@
-"""Batched sampling: same words whoever shares the batch, log-probabilities of the distribution sampled from."""
+"""Batched sampling: same words whoever shares the batch, log-probabilities of the distribution sampled
+from."""
 
 import asyncio
 import math
@@ -19,11 +20,18 @@ def tiny_model(seed: int = 0, context: int = 128) -> Qwen3ForCausalLM:
     torch.manual_seed(seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, head_dim=16, max_position_embeddings=context, tie_word_embeddings=True,
+            vocab_size=40,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            max_position_embeddings=context,
+            tie_word_embeddings=True,
             initializer_range=0.3,
         )
-    )  # fmt: skip
+    )
 
 
 def jobs(n: int, **settings) -> list[GenerationJob]:

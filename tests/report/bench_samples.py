@@ -1,4 +1,5 @@
-"""Result folders as the bench stage leaves them, with the scores that the benchmarks' own code makes of the samples.
+"""Result folders as the bench stage leaves them, with the scores that the benchmarks' own code makes of the
+samples.
 
 Flows in: rewards, and what the run was made with. Flows out: `results/bench/<policy>-<benchmark>/`.
 """
@@ -94,19 +95,29 @@ def bfcl(
 ) -> list[ScoreRecord]:
     samples, request = samples_of(rewards), request_of(root, list(rewards))
     scores = score_records(
-        samples, {c: [f"{c}/{i}" for i in range(len(own))] for c, own in rewards.items()}, 1,
-        floors=dict.fromkeys(rewards, 0.0), skipped=skipped or {}, min_complete=1.0, bootstrap=200, seed=1,
+        samples,
+        {c: [f"{c}/{i}" for i in range(len(own))] for c, own in rewards.items()},
+        1,
+        floors=dict.fromkeys(rewards, 0.0),
+        skipped=skipped or {},
+        min_complete=1.0,
+        bootstrap=200,
+        seed=1,
         **identity(request, "bfcl-1", policy),
-    )  # fmt: skip
+    )
     return leave(root, policy, "bfcl", scores, samples)
 
 
 def vita(root: Path, policy: str, rewards: Rewards) -> list[ScoreRecord]:
     samples, request = samples_of(rewards), request_of(root, list(rewards))
     scores = vita_scores.records(
-        tuple(rewards), samples, dict.fromkeys(rewards, 0.0), bootstrap=200, seed=1,
+        tuple(rewards),
+        samples,
+        dict.fromkeys(rewards, 0.0),
+        bootstrap=200,
+        seed=1,
         **identity(request, "vita-1", policy, user=True, judge=True),
-    )  # fmt: skip
+    )
     return leave(root, policy, "vita", scores, samples)
 
 
@@ -119,16 +130,28 @@ def finmcp(root: Path, policy: str, played: Sequence[tuple[str, int, int, int]])
         metrics = numbers | {"reward": numbers["f1"], "upstream": numbers["f1"]}
         rows[row.task] = row
         samples.append(
-            SampleRecord(task=row.task, trial=0, seed=1, status=SampleStatus.SCORED, reward=numbers["f1"], metrics=metrics)
-        )  # fmt: skip
+            SampleRecord(
+                task=row.task,
+                trial=0,
+                seed=1,
+                status=SampleStatus.SCORED,
+                reward=numbers["f1"],
+                metrics=metrics,
+            )
+        )
     request = request_of(root, [])
     absent = tuple(
         f"{s}: not asked for" for s in SUBSETS.values() if s not in {row.subset for row in rows.values()}
     )
     scores = finmcp_scores.records(
-        tuple(dict.fromkeys(s for s, *_ in played)), samples, rows, absent=absent, bootstrap=200, seed=1,
-        **identity(request, "finmcp-1", policy)
-    )  # fmt: skip
+        tuple(dict.fromkeys(s for s, *_ in played)),
+        samples,
+        rows,
+        absent=absent,
+        bootstrap=200,
+        seed=1,
+        **identity(request, "finmcp-1", policy),
+    )
     return leave(root, policy, "finmcp", scores, samples)
 
 

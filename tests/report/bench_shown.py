@@ -18,9 +18,12 @@ POLICIES = ["start", "envace-1", "qwen3-8b"]
 def bench_params(*benchmarks: str) -> Params:
     server = {"base_url": "http://127.0.0.1:9/v1", "model": "u"}
     section = {
-        "policies": POLICIES, "benchmarks": list(benchmarks), "user": server, "judge": server,
+        "policies": POLICIES,
+        "benchmarks": list(benchmarks),
+        "user": server,
+        "judge": server,
         "baselines": {"qwen3-8b": server},
-    }  # fmt: skip
+    }
     return parse({"bench": section, "report": {"bootstrap": 200}})
 
 

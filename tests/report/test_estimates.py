@@ -52,8 +52,10 @@ def test_distance_to_a_floor_moves_the_interval_along() -> None:
 
 def test_cells_of_a_difference_and_of_a_score() -> None:
     assert difference_cells(Estimate(value=0.25, low=0.1, high=0.4), ("above", "below")) == (
-        "+0.250", "[+0.100, +0.400]", "above"
-    )  # fmt: skip
+        "+0.250",
+        "[+0.100, +0.400]",
+        "above",
+    )
     assert difference_cells(None) == ("–", "–", "–")
     assert spread(0.5, 0.25, 0.75) == "0.500 [0.250, 0.750]" and spread(0.5, None, None) == "0.500"
 

@@ -25,7 +25,10 @@ EVIL = "<script>alert(1)</script>\u202e|"
 FULL = {  # 100 read = 80 without faults + 20; 5 ids twice, 3 dialogues twice, 12 not selected; 60 = 50 + 10
     "format": 2,
     "source": {
-        "kind": "hub", "uri": "owner/rows", "revision": "1a2b3c", "licence": "cc-by-4.0",
+        "kind": "hub",
+        "uri": "owner/rows",
+        "revision": "1a2b3c",
+        "licence": "cc-by-4.0",
         "files": [
             {"name": "data/a.parquet", "bytes": 2_500_000, "sha256": "a" * 64, "etag": "e1", "version": ""},
             {"name": "data/b.jsonl", "bytes": 500_000, "sha256": "b" * 64, "etag": "", "version": "v7"},
@@ -33,18 +36,45 @@ FULL = {  # 100 read = 80 without faults + 20; 5 ids twice, 3 dialogues twice, 1
     },
     "params": {
         "seed": 3,
-        "data": {"source": "hub", "uri": "owner/rows", "held_share": 0.15, "patterns": ["*.parquet", "*.jsonl"],
-                 "require_thinking": True, "select": {"turns": {"1": 0.4}}, "sha256": {}},
+        "data": {
+            "source": "hub",
+            "uri": "owner/rows",
+            "held_share": 0.15,
+            "patterns": ["*.parquet", "*.jsonl"],
+            "require_thinking": True,
+            "select": {"turns": {"1": 0.4}},
+            "sha256": {},
+        },
         "desk": {"seed": 7},
     },
     "prompt_length": "tokenizer of a/model at main",
     "counts": {
-        "read": 100, "kept": 60, "rejected": 40, "train": 50, "held": 10, "more_variants": 4,
+        "read": 100,
+        "kept": 60,
+        "rejected": 40,
+        "train": 50,
+        "held": 10,
+        "more_variants": 4,
         "steps": {"read": 100, "without_faults": 80, "one_an_id": 75, "distinct": 72, "selected": 60},
-        "rejected_by_reason": {"bad_weights": 11, "no_checklist": 9, "duplicate_id": 5, "duplicate_content": 3, "not_selected": 12},
-        "hits": {"bad_weights": 14, "no_checklist": 9, "bad_rule": 2, "duplicate_id": 5, "duplicate_content": 3, "not_selected": 12},
-        "forms": {"annotated": 91, "raw": 9}, "tags": {"long": 7, "short": 53},
-        "licences": {"MIT": 15, "cc-by-4.0": 45}, "sources": {"data/a.parquet": 48, "data/b.jsonl": 12},
+        "rejected_by_reason": {
+            "bad_weights": 11,
+            "no_checklist": 9,
+            "duplicate_id": 5,
+            "duplicate_content": 3,
+            "not_selected": 12,
+        },
+        "hits": {
+            "bad_weights": 14,
+            "no_checklist": 9,
+            "bad_rule": 2,
+            "duplicate_id": 5,
+            "duplicate_content": 3,
+            "not_selected": 12,
+        },
+        "forms": {"annotated": 91, "raw": 9},
+        "tags": {"long": 7, "short": 53},
+        "licences": {"MIT": 15, "cc-by-4.0": 45},
+        "sources": {"data/a.parquet": 48, "data/b.jsonl": 12},
     },
     "statistics": {
         "turns": {"edges": [1, 2, 3, 5], "counts": [20, 30, 10, 0]},
@@ -57,7 +87,7 @@ FULL = {  # 100 read = 80 without faults + 20; 5 ids twice, 3 dialogues twice, 1
         "held.parquet": {"rows": 10, "bytes": 999, "sha256": "d" * 64},
         "rejects.jsonl": {"rows": 40, "bytes": 1_000, "sha256": "e" * 64},
     },
-}  # fmt: skip
+}
 
 
 def results_of(root: Path, params: Params, manifest: object) -> Results:
@@ -138,8 +168,14 @@ def test_the_page_and_the_markdown_tell_what_happened_to_the_rows(built: Path) -
 def test_reasons_come_by_what_they_cost(tmp_path: Path, params: Params) -> None:
     found = [row[0] for row in rows(section(tmp_path, params, FULL), "Why rows were left out")]
     assert found == [
-        "not_selected", "bad_weights", "no_checklist", "duplicate_id", "duplicate_content", "bad_rule", "all",
-    ]  # fmt: skip
+        "not_selected",
+        "bad_weights",
+        "no_checklist",
+        "duplicate_id",
+        "duplicate_content",
+        "bad_rule",
+        "all",
+    ]
 
 
 def test_every_reject_reason_has_its_sentence() -> None:
@@ -181,17 +217,25 @@ BROKEN = (
     ("counts", [1], "counts holds no object"),
     ("counts", {"read": "9", "rejected": True}, "read holds no count"),
     ("counts", {"hits": {"a": 1.5, "b": 2}, "steps": 4}, "hits holds 1 entries that are no counts"),
-    ("counts", {"read": 0, "rejected": 10**400, "rejected_by_reason": {"new_one": 0}}, "rejected holds no count"),
+    (
+        "counts",
+        {"read": 0, "rejected": 10**400, "rejected_by_reason": {"new_one": 0}},
+        "rejected holds no count",
+    ),
     ("statistics", {"turns": {"edges": [1, 2], "counts": [1]}}, "statistics.turns holds no histogram"),
     ("statistics", {"turns": {"edges": [2, 1], "counts": [1, 1]}}, "statistics.turns holds no histogram"),
-    ("statistics", {"turns": {"edges": ["1", None], "counts": [1, 1]}}, "statistics.turns holds no histogram"),
+    (
+        "statistics",
+        {"turns": {"edges": ["1", None], "counts": [1, 1]}},
+        "statistics.turns holds no histogram",
+    ),
     ("statistics", {"turns": {"edges": [float("nan"), 10**400], "counts": [1, 1]}}, "no histogram"),
     ("statistics", {"turns": {"edges": [1, 2], "counts": [1, -1]}}, "statistics.turns holds no histogram"),
     ("statistics", {"turns": 5, "weights": None}, "turns holds no object"),
     ("outputs", {"train.parquet": 3, "x": {"rows": "many"}}, "train.parquet holds no object"),
     ("format", "two", "format holds no count"),
     ("prompt_length", [], "prompt_length holds no text"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("part", "value", "words"), BROKEN)
@@ -249,8 +293,11 @@ def test_a_folder_staged_here_is_shown_whole(tmp_path: Path) -> None:
     made = part_data.data(results)
     assert not results.problems and made.lead.startswith("Of 9 rows read, 9 are staged and 0 left out.")
     assert [row[0] for row in rows(made, "What was staged")] == [
-        "train.parquet", "held.parquet", "files.parquet", "rejects.jsonl",
-    ]  # fmt: skip
+        "train.parquet",
+        "held.parquet",
+        "files.parquet",
+        "rejects.jsonl",
+    ]
     card = dict(rows(made, "The source"))
     assert card["kept rows by licence"] == "Apache-2.0 (generated) 9"
     assert card["kept rows by file"] == "desk/train 4, files/files 3, desk/held 2"

@@ -1,4 +1,5 @@
-"""The curve of training in the report: points, intervals, the paper's two ends, what is said of the tiny policy."""
+"""The curve of training in the report: points, intervals, the paper's two ends, what is said of the tiny
+policy."""
 
 import json
 
@@ -25,9 +26,19 @@ def leave(root, step, benchmark, score, subset="held", metric="success", source=
     folder = root / f"results/dynamics/envace-1-{step}-{benchmark}"
     folder.mkdir(parents=True)
     record = ScoreRecord(
-        benchmark=benchmark, subset=subset, metric=metric, score=score, low=score and score - 0.1,
-        high=score and score + 0.1, n_tasks=5, n_trials=1, n_scored=5, source=source, harness="h-1", policy=f"envace-1@{step}",
-    )  # fmt: skip
+        benchmark=benchmark,
+        subset=subset,
+        metric=metric,
+        score=score,
+        low=score and score - 0.1,
+        high=score and score + 0.1,
+        n_tasks=5,
+        n_trials=1,
+        n_scored=5,
+        source=source,
+        harness="h-1",
+        policy=f"envace-1@{step}",
+    )
     (folder / "scores.json").write_text(
         json.dumps({"scores": [to_json(record)], "training": "envace-1", "step": step})
     )
@@ -93,10 +104,17 @@ def test_without_a_curve_the_section_says_what_to_set(run, params):
     [("bundled", "start", True), ("hub", "start", False), ("bundled", "other", False)],
 )
 def test_scores_of_the_tiny_policy_are_labelled_where_benchmarks_of_others_are_shown(run, kind, policy, said):
-    params = parse({
-        "policy": {"kind": kind, "uri": "a/b"}, "report": {"bootstrap": 100},
-        "bench": {"policies": [policy], "benchmarks": ["bfcl"], "baselines": {"other": {"base_url": "http://h/v1", "model": "m"}}},
-    })  # fmt: skip
+    params = parse(
+        {
+            "policy": {"kind": kind, "uri": "a/b"},
+            "report": {"bootstrap": 100},
+            "bench": {
+                "policies": [policy],
+                "benchmarks": ["bfcl"],
+                "baselines": {"other": {"base_url": "http://h/v1", "model": "m"}},
+            },
+        }
+    )
     leave(run, 0, "bfcl", 0.0, "simple_python", "reward")
     (run / "results/bench").mkdir()
     (run / "results/dynamics/envace-1-0-bfcl").rename(run / f"results/bench/{policy}-bfcl")

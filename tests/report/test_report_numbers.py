@@ -123,12 +123,12 @@ def test_the_world_is_explained_by_one_staged_task(study: Path) -> None:
 def test_fidelity_stands_beside_predictors_for_each_way_of_showing_records(report: Path) -> None:
     text = markdown(report.parent)
     assert (
-        "| equal to the true response | 0.250 [0.150, 0.350] | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | 0.125 [0.025, 0.225] | – | 4 / 4 |"
-        in text
+        "| equal to the true response | 0.250 [0.150, 0.350] | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] | "
+        "0.125 [0.025, 0.225] | – | 4 / 4 |" in text
     )
     assert (
-        "| both refuse or both answer | 0.800 [0.700, 0.900] | 0.800 [0.700, 0.900] | – | – | 0.750 [0.650, 0.850] |"
-        in text
+        "| both refuse or both answer | 0.800 [0.700, 0.900] | 0.800 [0.700, 0.900] | – | – | 0.750 [0.650, "
+        "0.850] |" in text
     )
     assert "Recorded calls, records shown: up_to_turn" in text and "All calls, records shown: none" in text
     assert "| up_to_turn | equal to the true response, recorded calls | +0.250 |" in text  # task 0 won over
@@ -160,8 +160,8 @@ def test_points_of_scaling_share_one_control_and_say_what_was_usable(report: Pat
 
 def test_the_honest_box_claims_only_what_ran(run: Path, report: Path, params: Params) -> None:
     assert (
-        "as ACT and REHEARSE for 3 optimizer steps by stock verl, export, evaluation in the true world, private"
-        in markdown(report.parent)
+        "as ACT and REHEARSE for 3 optimizer steps by stock verl, export, evaluation in the true world, "
+        "private" in markdown(report.parent)
     )
     for policy in ("start", "envace-1"):
         path = run / f"results/evaluate/{policy}-desk/samples.jsonl"

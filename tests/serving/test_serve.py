@@ -33,9 +33,13 @@ def test_the_vllm_command_serves_tool_calls_under_every_name(monkeypatch):
     )
     assert argv[1:3] == ["serve", "models/a"]
     text = " ".join(argv)
-    for part in ("--served-model-name mine gpt-4.1 --host 127.0.0.1 --port 8001", "--enable-auto-tool-choice --tool-call-parser hermes",
-                 "--tensor-parallel-size 2 --gpu-memory-utilization 0.5",
-                 '--default-chat-template-kwargs {"enable_thinking": false}', "--max-model-len 32768"):  # fmt: skip
+    for part in (
+        "--served-model-name mine gpt-4.1 --host 127.0.0.1 --port 8001",
+        "--enable-auto-tool-choice --tool-call-parser hermes",
+        "--tensor-parallel-size 2 --gpu-memory-utilization 0.5",
+        '--default-chat-template-kwargs {"enable_thinking": false}',
+        "--max-model-len 32768",
+    ):
         assert part in text
     assert "--reasoning-parser" not in text
     assert "--reasoning-parser qwen3" in " ".join(command(Path("a"), "gpu", 1, ["m"], thinking=True))
@@ -111,8 +115,14 @@ def test_a_port_that_is_taken_meanwhile_is_tried_anew(monkeypatch, tmp_path):
 @pytest.mark.heavy
 def test_the_tiny_policy_answers_four_at_once_and_is_gone_afterwards(tmp_path):
     def ask(i: int) -> dict:
-        body = {"model": "judge", "messages": [{"role": "user", "content": "Please cancel order #kite for me."}], "tools": [TOOL],
-                "temperature": 0, "max_tokens": 60, "seed": i}  # fmt: skip
+        body = {
+            "model": "judge",
+            "messages": [{"role": "user", "content": "Please cancel order #kite for me."}],
+            "tools": [TOOL],
+            "temperature": 0,
+            "max_tokens": 60,
+            "seed": i,
+        }
         return httpx.post(f"{endpoint.base_url}/chat/completions", json=body, timeout=120).json()
 
     with (

@@ -34,11 +34,26 @@ def test_a_plain_chat_takes_the_folders_sampling():
 
 def test_what_clients_send_is_read():
     asked = read_chat(
-        body(tools=[TOOL], tool_choice="auto", temperature=0, seed=3, max_completion_tokens=9, top_p=0.5, stop="x", stream=True,
-             stream_options={"include_usage": True}, parallel_tool_calls=False, n=1, presence_penalty=0.0, user="u", logprobs=False,
-             response_format={"type": "text"}, chat_template_kwargs={"enable_thinking": True}),
+        body(
+            tools=[TOOL],
+            tool_choice="auto",
+            temperature=0,
+            seed=3,
+            max_completion_tokens=9,
+            top_p=0.5,
+            stop="x",
+            stream=True,
+            stream_options={"include_usage": True},
+            parallel_tool_calls=False,
+            n=1,
+            presence_penalty=0.0,
+            user="u",
+            logprobs=False,
+            response_format={"type": "text"},
+            chat_template_kwargs={"enable_thinking": True},
+        ),
         Sampling(),
-    )  # fmt: skip
+    )
     assert (
         asked.settings.sampling == Sampling(temperature=0, top_p=0.5, seed=3)
         and asked.settings.max_tokens == 9

@@ -1,4 +1,5 @@
-"""The start policy that comes with the project: whole, small, measured, and installed without a machine's paths."""
+"""The start policy that comes with the project: whole, small, measured, and installed without a machine's
+paths."""
 
 import json
 
@@ -41,9 +42,16 @@ def test_an_installed_folder_replaces_the_old_one_and_names_no_place(tmp_path, m
 
 def test_well_formed_counts_texts_with_a_call_only():
     said = Generation(
-        role=Role.ACT, turn=0, step=0, prompt_ids=(1,), output_ids=(2,), logprobs=(0.0,), text="<tool_call>",
-        sampling=Sampling(), finish=FinishReason.STOP,
-    )  # fmt: skip
+        role=Role.ACT,
+        turn=0,
+        step=0,
+        prompt_ids=(1,),
+        output_ids=(2,),
+        logprobs=(0.0,),
+        text="<tool_call>",
+        sampling=Sampling(),
+        finish=FinishReason.STOP,
+    )
     broken = replace(said, failure=FailureReason.TRUNCATED)
     others = [replace(broken, text="hello"), replace(broken, role=Role.REHEARSE)]
     refused = replace(said, failure=FailureReason.SCHEMA_VIOLATION)  # read, and then found wanting

@@ -1,4 +1,5 @@
-"""The warm-start corpus: prompts are the run's own, one stream an episode, slips are seen and never learnt."""
+"""The warm-start corpus: prompts are the run's own, one stream an episode, slips are seen and never
+learnt."""
 
 import random
 
@@ -12,9 +13,10 @@ from envace.warmstart.tokenizer import END, build_tokenizer
 from envace.worlds.desk.tasks import generate
 
 PARAMS = Params(
-    rollout=RolloutParams(max_steps=10, max_calls=10), policy=PolicyParams(tiny=TinyParams()),
+    rollout=RolloutParams(max_steps=10, max_calls=10),
+    policy=PolicyParams(tiny=TinyParams()),
     tts=TTSParams(memory_tokens=96, feedback_tokens=64),
-)  # fmt: skip
+)
 TASKS = generate(7, "warm", 40)
 
 

@@ -33,9 +33,15 @@ def request(policy, **changes):
     messages = (Message(role="user", content="cancel order kite"),)
     sampling = Sampling(**{"max_tokens": 8, "seed": 5, **changes})
     return GenerationRequest(
-        role=Role.ACT, messages=messages, prompt_ids=tuple(policy.renderer.render(messages)), sampling=sampling,
-        episode_id="e", task_id="t", turn=0, step=0,
-    )  # fmt: skip
+        role=Role.ACT,
+        messages=messages,
+        prompt_ids=tuple(policy.renderer.render(messages)),
+        sampling=sampling,
+        episode_id="e",
+        task_id="t",
+        turn=0,
+        step=0,
+    )
 
 
 def test_the_folder_is_whole_and_its_card_true(start):

@@ -200,7 +200,10 @@ OFFLINE = (
 def _cause(spec: HarnessSpec, log: Path) -> str:
     text = log.read_text(errors="replace").lower() if log.exists() else ""
     if any(sign in text for sign in OFFLINE):
-        return f"the package index could not be reached for {spec.name}: allow access to it (needed once only) and build again"
+        return (
+            f"the package index could not be reached for {spec.name}: allow access to it (needed once only) "
+            "and build again"
+        )
     return f"locks/harness/{spec.lock} could not be installed: mend the lock, or look into the log"
 
 

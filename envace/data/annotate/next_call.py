@@ -114,7 +114,8 @@ class Course:
 
     def _repair(self, reply: str) -> str:
         """A repair belongs to the very label it mends."""
-        return f"repair:{self.options.label_effort}:{hashlib.sha256(json.dumps(reply).encode()).hexdigest()[:12]}"
+        mended = hashlib.sha256(json.dumps(reply).encode()).hexdigest()[:12]
+        return f"repair:{self.options.label_effort}:{mended}"
 
     def _ask(self, sample: RawSample, call: str, reply: str = "", faults: tuple[str, ...] = ()) -> Ask:
         kind, effort = call.split(":")[:2]

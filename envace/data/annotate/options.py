@@ -123,8 +123,8 @@ def fill_annotate(cli: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         nargs="?",
-        help="a file or folder of raw rows (.jsonl, .json, .parquet); without it the source is data.* of --params, fetched "
-        "first",
+        help="a file or folder of raw rows (.jsonl, .json, .parquet); without it the source is data.* of "
+        "--params, fetched first",
     )
     add("--out", type=Path, required=True, help="output folder; its journal makes a run resumable")
     add("--base-url", required=True, help="of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1")

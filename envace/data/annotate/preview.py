@@ -80,7 +80,10 @@ class Preview:
         cost = "cost: unknown without --price-in and --price-out"
         if p := options.prices:
             usd = p.usd(self.tokens_read, self.tokens_written)
-            cost = f"cost: at most about {usd:,.2f} USD, at {p.read:g} read and {p.write:g} written a million tokens"
+            cost = (
+                f"cost: at most about {usd:,.2f} USD, at {p.read:g} read and {p.write:g} written a million "
+                "tokens"
+            )
         return [
             f"calls: at most {self.calls:,} for {self.rows:,} rows ({passes}, one label each; a rejection "
             "saves a row's "
