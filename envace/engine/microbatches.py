@@ -5,7 +5,8 @@ micro-batches themselves under verl's own signature. Invariant: the update is th
 pass a row. No micro-batch holds more than the budget of padded tokens, unless one row alone does; all ranks
 get the same number of micro-batches, as their collectives need.
 
-verl balances micro-batches by work, which mixes lengths; where padding stays, half again is padding. Here rows of like length lie together, and two kinds of row cost nothing:
+verl balances micro-batches by work, which mixes lengths; where padding stays, half again is padding. Here
+rows of like length lie together, and two kinds of row cost nothing:
 - a row whose advantages are all 0, when the policy loss is the only loss (`skip_unmoved`). It has no
   gradient; its tokens were counted for the loss's mean before, so leaving it out changes nothing.
 - a row that a longer one begins with, as each ACT row of an episode begins the next. In a causal model the
