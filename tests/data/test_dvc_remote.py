@@ -17,6 +17,8 @@ import pytest
 import yaml
 from test_cm2_rows import foreign_row
 
+from envace.config import load, to_dict
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/operations.md").read_text()
 PARTS = ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore", "envace", "flows", "tasks")
@@ -92,7 +94,7 @@ def project(tmp_path, world):
 
 
 def ask_for(root, revision, **data):
-    params = yaml.safe_load((ROOT / "sizes/laptop.yaml").read_text())
+    params = to_dict(load(ROOT / "sizes/laptop.yaml"))
     params["data"] |= {
         "source": "s3",
         "uri": f"s3://{ROWS}/cm2",

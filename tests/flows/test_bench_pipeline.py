@@ -16,6 +16,7 @@ import yaml
 
 from envace.bench.harness.build import build
 from envace.bench.harness.registry import harness
+from envace.config import load, to_dict
 from envace.engine import checkpoints
 from envace.policy.card import BUNDLED
 
@@ -47,7 +48,7 @@ def project(tmp_path_factory):
         (folder / part).parent.mkdir(parents=True, exist_ok=True)
         whole = (ROOT / part).is_dir()
         shutil.copytree(ROOT / part, folder / part) if whole else shutil.copy(ROOT / part, folder / part)
-    params = yaml.safe_load((ROOT / "sizes/bench.yaml").read_text())
+    params = to_dict(load(ROOT / "sizes/bench.yaml"))
     for section, values in HERE.items():
         params[section] |= values
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
