@@ -2,9 +2,10 @@
 
 Flows in: a task index, the prompt group's id and verl's handle to the rollout servers. Flows out: one
 AgentLoopOutput for each training sequence, with its role, its episode and its rows' rewards; the last one
-also carries the whole episode for the trainer to save. Invariant: every dispatched episode comes back, one
-that produced no row as a single masked placeholder; a reward that could not be had travels as None and never
-as a number."""
+also carries the whole episode for the trainer to save.
+Invariant: every dispatched episode comes back, one that produced no row as a single masked placeholder; a
+reward that could not be had travels as None and never as a number.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class RolloutServer(Protocol):
 class StickyServer:
     """verl's client for one episode on `hf` servers: its server is chosen once. verl asks its load balancer,
     an actor of its own, before and after every request, which costs a CPU more than the answer of a small
-    model."""
+    model.
+    """
 
     def __init__(self, client: LLMServerClient, episode_id: str):
         self.client, self.episode_id = client, episode_id
@@ -161,7 +163,8 @@ class EpisodeLoop(AgentLoopBase):
 
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
     """Sequences of an episode as verl's records, at least one; the last carries the episode for the trainer
-    to save."""
+    to save.
+    """
     outputs = [output_of(sequence, step) for sequence in sequences_of(episode, method)]
     outputs = outputs or [_placeholder(episode, step, fallback_id)]
     outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
@@ -170,14 +173,16 @@ def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) ->
 
 def light(episode: Episode) -> Episode:
     """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply
-    its size by the number of generations."""
+    its size by the number of generations.
+    """
     generations = (replace(g, prompt_ids=(), logprobs=()) for g in episode.generations)
     return replace(episode, generations=tuple(generations))
 
 
 def output_of(sequence: TrainingSequence, step: int, placeholder: bool = False) -> AgentLoopOutput:
     """One sequence as verl's record. Tokens nobody sampled have a log-probability of 0 and are masked: a NaN
-    there would reach the gradient."""
+    there would reach the gradient.
+    """
     last, mask = sequence.rows[-1], sequence.loss_mask
     sampled = sequence.logprobs or (0.0,) * len(sequence.response_ids)
     return AgentLoopOutput(

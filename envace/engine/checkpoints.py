@@ -2,14 +2,16 @@
 
 Flows in: verl's `checkpoints/global_step_N` folders and its tracker file. Flows out: at most `train.rolling`
 of them, weights of every `train.keep_every`-th step under `kept/`, a tracker that names a whole one, and the
-manifest that the train stage publishes as `kept.json`. Invariant: a checkpoint counts only when verl finished
-writing it, which its `WHOLE` marker says; what a kill left half-written is removed before the next start and
-never resumed from. An entry of the manifest is the sha256 of a step's model shards, or empty where no whole
-checkpoint of the step is left; entry 0 is the hash of the start policy.
+manifest that the train stage publishes as `kept.json`.
+Invariant: a checkpoint counts only when verl finished writing it, which its `WHOLE` marker says; what a kill
+left half-written is removed before the next start and never resumed from. An entry of the manifest is the
+sha256 of a step's model shards, or empty where no whole checkpoint of the step is left; entry 0 is the hash
+of the start policy.
 
 State a resumed run needs: weights, optimizer and scheduler, the RNG of every rank (all in the shard files).
 Prompt order and sampling seeds are functions of seed and step; the one baseline that remembers (shrinkage)
-keeps a file a step of its own (`envace/learn/running.py`)."""
+keeps a file a step of its own (`envace/learn/running.py`).
+"""
 
 from __future__ import annotations
 
@@ -97,8 +99,8 @@ class Keeper:
 
 
 class KeptSteps(TypedDict):
-    """`{"work": "<key>", "steps": {"step_0": ..., ...}}`. One entry a step, so that DVC watches a single
-    one."""
+    """`{"work": "<key>", "steps": {"step_0": ..., ...}}`. One entry a step, so that DVC watches a
+    single one."""
 
     work: str
     steps: dict[str, str]
@@ -124,8 +126,7 @@ def require_kept(said: KeptSteps, work: Path, training: str, step: int) -> None:
     wanted = said["steps"].get(f"step_{step}", "")
     again = (
         f"name a kept step in dynamics.steps, or set train.keep_every to a divisor of {step} and train from "
-        "nothing "
-        f"(remove {work})"
+        f"nothing (remove {work})"
     )
     if not wanted:
         raise UserError(

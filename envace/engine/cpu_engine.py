@@ -1,10 +1,11 @@
 """verl's FSDP2 engine on the CPU.
 
-Flows in: verl's own class. Flows out: an engine registered for device "cpu". Invariant: the training
-arithmetic is verl's: same log-probabilities, same losses, same optimizer. What differs is what a CPU would
-pay for and get nothing: pinned memory, masks over padding on the right of a causal model, a second pass over
-what another row holds already, and log-probabilities of tokens nobody wrote (verl takes them one token at a
-time where flash-attention is missing, which costs several times the model)."""
+Flows in: verl's own class. Flows out: an engine registered for device "cpu".
+Invariant: the training arithmetic is verl's: same log-probabilities, same losses, same optimizer. What
+differs is what a CPU would pay for and get nothing: pinned memory, masks over padding on the right of a
+causal model, a second pass over what another row holds already, and log-probabilities of tokens nobody wrote
+(verl takes them one token at a time where flash-attention is missing, which costs several times the model).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class CpuFsdpEngine(FSDPEngineWithLMHead):
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, JSON], dict[str, JSON]]:
         """Rows that begin another one are left to it. The rest start at position 0 and are padded on the
-        right: a causal model needs neither mask nor positions."""
+        right: a causal model needs neither mask nor positions.
+        """
         carrier = carriers([row.tolist() for row in micro_batch["input_ids"].unbind()])
         kept = sorted(set(carrier))
         inputs, args = super().prepare_model_inputs(tu.index_select_tensor_dict(micro_batch, kept))

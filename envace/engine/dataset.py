@@ -2,9 +2,11 @@
 
 Flows in: the parquet of training rows. Flows out: one small record for each task (its index and first
 messages); the agent loop reads the task itself from the same file, so that the queue between processes stays
-light. Invariant: which prompts a step gets is a function of the seed and the step alone (`step_indices`). A
-resumed run therefore sees exactly the prompts an uninterrupted one would, at epoch borders too, and more
-steps can be asked for later."""
+light.
+Invariant: which prompts a step gets is a function of the seed and the step alone (`step_indices`). A resumed
+run therefore sees exactly the prompts an uninterrupted one would, at epoch borders too, and more steps can be
+asked for later.
+"""
 
 from __future__ import annotations
 

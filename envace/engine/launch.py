@@ -113,8 +113,8 @@ def train(
     reached = checkpoints.repair(work)
     if reached != steps:
         raise StageFailed(
-            f"training ended with status 0 after step {reached} of {steps}: finished steps must equal "
-            "demanded ones",
+            f"training ended with status 0 after step {reached} of {steps}: "
+            "finished steps must equal demanded ones",
             work / "trainer.log",
         )
     return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=time.time() - began, ran=True)

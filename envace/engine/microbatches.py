@@ -1,16 +1,19 @@
 """How the rows of an update are put into micro-batches on a CPU.
 
 Flows in: the tokens of every row and which rows can move a weight. Flows out: lists of row numbers, or the
-micro-batches themselves under verl's own signature. Invariant: the update is the same as with one forward
-pass a row. No micro-batch holds more than the budget of padded tokens, unless one row alone does; all ranks
-get the same number of micro-batches, as their collectives need.
+micro-batches themselves under verl's own signature.
+Invariant: the update is the same as with one forward pass a row. No micro-batch holds more than the budget of
+padded tokens, unless one row alone does; all ranks get the same number of micro-batches, as their collectives
+need.
 
-verl balances micro-batches by work, which mixes lengths; where padding stays, half again is padding. Here
-rows of like length lie together, and two kinds of row cost nothing:
+verl balances micro-batches by work, which mixes lengths; where padding cannot be removed, half again is
+padding. Here rows of like length lie together, and two kinds of row cost nothing:
 - a row whose advantages are all 0, when the policy loss is the only loss (`skip_unmoved`). It has no
-  gradient; its tokens were counted for the loss's mean before, so leaving it out changes nothing.
+gradient; its
+  tokens were counted for the loss's mean before, so leaving it out changes nothing.
 - a row that a longer one begins with, as each ACT row of an episode begins the next. In a causal model the
-  longer row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
+longer
+  row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ def plan(
 ) -> list[list[int]]:
     """Row numbers of each micro-batch, carried rows behind their carriers. `agree` turns this rank's count
     into everybody's, which is never smaller; rows that move nothing fill the gap when there are too few
-    others."""
+    others.
+    """
     live = [i for i, m in enumerate(moved) if m]
     parts = by_length(lengths, [i for i in live if carrier[i] == i], budget)
     spare = iter([i for i, m in enumerate(moved) if not m])
@@ -71,7 +75,8 @@ def carriers(rows: Sequence[Sequence[int]], among: Sequence[bool] | None = None)
     [[1], [1, 2], [3]] -> [1, 1, 2].
 
     Rows outside `among` carry nothing and are not carried. In dictionary order a row stands right before the
-    rows that begin with it."""
+    rows that begin with it.
+    """
     found = list(range(len(rows)))
     order = sorted((i for i in found if among is None or among[i]), key=lambda i: (list(rows[i]), -i))
     for i, after in zip(order[-2::-1], order[:0:-1]):
@@ -84,18 +89,19 @@ def prepare_micro_batches(
     data: TensorDict, dp_group: ProcessGroup | None = None, **verls_other_choices: object
 ) -> tuple[list[TensorDict], list[list[int]]]:
     """Stands where verl's function of this name does; rows are left out only when the trainer allows it."""
+
+    def most(n: int) -> int:
+        """Of all ranks."""
+        if dp_group is None or torch.distributed.get_world_size(dp_group) == 1:
+            return n
+        count = torch.tensor(n)
+        torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=dp_group)
+        return int(count)
+
     rows = [row.tolist() for row in data["input_ids"].unbind()]
     moved = [True] * len(rows)
     if tu.get_non_tensor_data(data, "skip_unmoved", default=False):
         moved = [bool(advantage.any()) for advantage in data["advantages"].unbind()]
     budget = int(data["max_token_len_per_gpu"])
-    parts = plan(list(map(len, rows)), moved, carriers(rows, moved), budget, lambda n: _most(n, dp_group))
+    parts = plan(list(map(len, rows)), moved, carriers(rows, moved), budget, most)
     return [tu.index_select_tensor_dict(data, part) for part in parts], parts
-
-
-def _most(n: int, group: ProcessGroup | None) -> int:
-    if group is None or torch.distributed.get_world_size(group) == 1:
-        return n
-    count = torch.tensor(n)
-    torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=group)
-    return int(count)

@@ -32,8 +32,8 @@ def verl_overrides(
 ) -> list[str]:
     """Every value verl is told, in the order: method, data, model, optimizer, rollout, trainer, device."""
     method = params.resolved_method(arm)
-    values = _method(method, params) | _data(params, tasks_file, seed) | _model(params, start)
-    values |= _optimizer(params) | _rollout(params, seed) | _trainer(params, arm, seed, work)
+    values = _method(method, params) | _data(params, tasks_file, seed) | _model_and_optimizer(params, start)
+    values |= _rollout(params, seed) | _trainer(params, arm, seed, work)
     values |= _cpu(params) if params.engine.device == "cpu" else _gpu(params)
     return [f"{key}={_text(value)}" for key, value in values.items()]
 
@@ -103,30 +103,31 @@ def _data(params: Params, tasks_file: str, seed: int) -> dict[str, Value]:
     }
 
 
-def _model(params: Params, start: str) -> dict[str, Value]:
-    return {
+def _model_and_optimizer(params: Params, start: str) -> dict[str, Value]:
+    train = params.train
+    model = {
         f"{MODEL}.path": start,
         f"{MODEL}.trust_remote_code": False,
         f"{MODEL}.enable_gradient_checkpointing": params.engine.gradient_checkpointing,
     }
-
-
-def _optimizer(params: Params) -> dict[str, Value]:
-    train = params.train
     strategy = {f"{part}{inner}.strategy": "fsdp2" for part in (ACTOR, REF) for inner in ("", ".fsdp_config")}
-    return strategy | {
-        f"{ACTOR}.optim.lr": train.lr,
-        f"{ACTOR}.optim.lr_warmup_steps": train.warmup_steps,
-        f"{ACTOR}.optim.lr_scheduler_type": train.lr_schedule,
-        f"{ACTOR}.optim.min_lr_ratio": 0.0,
-        f"{ACTOR}.optim.weight_decay": train.weight_decay,
-        f"{ACTOR}.optim.clip_grad": train.grad_clip,
-        f"{ACTOR}.ppo_epochs": 1,
-        f"{ACTOR}.ppo_mini_batch_size": train.prompts,
-        f"{ACTOR}.use_dynamic_bsz": True,  # row counts vary from step to step
-        f"{ACTOR}.ppo_max_token_len_per_gpu": params.engine.max_tokens_per_gpu,
-        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],
-    }
+    return (
+        model
+        | strategy
+        | {
+            f"{ACTOR}.optim.lr": train.lr,
+            f"{ACTOR}.optim.lr_warmup_steps": train.warmup_steps,
+            f"{ACTOR}.optim.lr_scheduler_type": train.lr_schedule,
+            f"{ACTOR}.optim.min_lr_ratio": 0.0,
+            f"{ACTOR}.optim.weight_decay": train.weight_decay,
+            f"{ACTOR}.optim.clip_grad": train.grad_clip,
+            f"{ACTOR}.ppo_epochs": 1,
+            f"{ACTOR}.ppo_mini_batch_size": train.prompts,
+            f"{ACTOR}.use_dynamic_bsz": True,  # row counts vary from step to step
+            f"{ACTOR}.ppo_max_token_len_per_gpu": params.engine.max_tokens_per_gpu,
+            f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],
+        }
+    )
 
 
 def _rollout(params: Params, seed: int) -> dict[str, Value]:

@@ -32,7 +32,7 @@ def _register_adapter(base: ModuleType) -> None:
 load_with("verl.trainer.ppo.v1", "envace.engine.trainer")
 load_with("verl.experimental.agent_loop.agent_loop", "envace.engine.agent_loop")
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    from envace.engine import cpu_platform  # noqa: F401  # at once: verl asks which device there is while it loads
+    from envace.engine import cpu_platform  # noqa: F401  # at once: verl asks for a device while it loads
 
     load_with("verl.workers.engine.fsdp.transformer_impl", "envace.engine.cpu_engine")
     when_imported("verl.workers.rollout.replica")(_register_server)

@@ -2,9 +2,10 @@
 
 `run.json` (named by ENVACE_RUN_FILE) says what is trained; written whole before verl starts, never changed
 while it runs, holds no key. `progress.jsonl` has a line for each event, `metrics.jsonl` one for each step,
-`episodes/` a file for each step, and the time of `heartbeat` says "still working". Invariant: one writer for
-each file except `heartbeat`, which anybody may touch; a torn last line is ignored by the reader, and a step
-that is repeated after a resume replaces its earlier record."""
+`episodes/` a file for each step, and the time of `heartbeat` says "still working".
+Invariant: one writer for each file except `heartbeat`, which anybody may touch; a torn last line is ignored
+by the reader, and a step that is repeated after a resume replaces its earlier record.
+"""
 
 from __future__ import annotations
 

@@ -2,16 +2,19 @@
 
 Flows in: verl's metrics and timers, what the rollout servers counted, log-probabilities of tokens as the
 server sampled and as the trainer computes them, the step's episodes. Flows out: `{name: float}`, a warning,
-or an error. Invariant: a name has exactly one slash; the parts of a step add up to it. Of the gap, trained
-tokens alone count and one that is no number is too large; the update itself is never changed: one update a
-batch is on-policy only while the server and the trainer agree, and a reader has to be told when they do not.
+or an error.
+Invariant: a name has exactly one slash; the parts of a step add up to it. Of the gap, trained tokens alone
+count and one that is no number is too large; the update itself is never changed: one update a batch is
+on-policy only while the server and the trainer agree, and a reader has to be told when they do not.
 
 seconds/...  step; its parts rollout, old_log_prob, reference, advantage, update, sync, checkpoint, other; and
              between, the time since the step before, which belongs to no step
-server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and
-             the share of prompt tokens that no one had to read again (shared)
+server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and the
+share
+             of prompt tokens that no one had to read again (shared)
 gap/...      over trained tokens: |p - p'| (probs_mean, probs_max), |log p - log p'| (logprob_mean,
-             logprob_max); alarms is 1 in a step whose logprob_mean is above train.max_logprob_gap, else 0
+logprob_max);
+             alarms is 1 in a step whose logprob_mean is above train.max_logprob_gap, else 0
 loss/... perf/...  of verl's own; loss/entropy on a CPU over the rows that moved a weight, as is gap/...
 """
 
@@ -61,8 +64,8 @@ def verl_metrics(metrics: Mapping[str, JSON]) -> dict[str, float]:
 
 
 def seen_sums(metrics: Mapping[str, JSON]) -> dict[str, float]:
-    """Sums over the trained tokens of rows that moved a weight, as the CPU engine saw them during the
-    update."""
+    """Sums over the trained tokens of rows that moved a weight, as the CPU engine saw them during
+    the update."""
     head = "actor/seen/"
     return {k.removeprefix(head): float(v) for k, v in metrics.items() if k.startswith(head)}
 
@@ -71,7 +74,8 @@ def server_metrics(
     totals: Sequence[Mapping[str, float]], before: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
     """`server/...` of one rollout, from each server's counts after it and after the one before (empty at
-    first)."""
+    first).
+    """
     new = [
         {k: v - old.get(k, 0) for k, v in now.items()}
         for now, old in zip(totals, before or [{}] * len(totals), strict=True)
@@ -109,13 +113,11 @@ def gap_warning(metrics: Mapping[str, float], limit: float) -> str:
     """What a person is told of a step with an alarm, and what to do; empty for other steps."""
     if not metrics.get("gap/alarms"):
         return ""
+    mean = metrics["gap/logprob_mean"]
     return (
-        f"warning: log-probabilities of the trained tokens differ by {metrics['gap/logprob_mean']:.3g} on "
-        "average "
-        f"between server and trainer, more than train.max_logprob_gap = {limit:g}: the server samples from "
-        "older "
-        "weights, another temperature or lower precision. Stop, see that seconds/sync is there in every "
-        "step, set "
+        f"warning: log-probabilities of the trained tokens differ by {mean:.3g} on average between server "
+        f"and trainer, more than train.max_logprob_gap = {limit:g}: the server samples from older weights, "
+        "another temperature or lower precision. Stop, see that seconds/sync is there in every step, set "
         "rollout.top_p to 1, and resume; raise the limit only for a gap known to be rounding"
     )
 
@@ -129,7 +131,8 @@ def check_unscored(episodes: Sequence[Episode], limit: float, step: int) -> None
     endured.
 
     What counts is why an episode lacks a verdict, not what `unscored` makes of it: a reward of 0 for an
-    outage is no reward either."""
+    outage is no reward either.
+    """
     lost = [e for e in episodes if e.unscored]
     if len(lost) <= limit * len(episodes):
         return

@@ -1,10 +1,11 @@
 """Role-wise GRPO as a subclass of verl's synchronous trainer.
 
 Flows in: the sequences that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
-update, and a record of the step (metrics, episodes, signs of life) in the run's work folder. Invariant: the
-advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask that fill a batch
-never enter a group and carry no weight, copies (`padding: duplicates`) count like any row; what a step trains
-on is a function of the seed and the step number."""
+update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
+Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask
+that fill a batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row;
+what a step trains on is a function of the seed and the step number.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class RolewiseTrainer(PPOTrainerSync):
 
     def _init_tokenizer(self) -> None:
         """What training will show is held against what an evaluation of the start weights shows. Raises
-        ParamsError."""
+        ParamsError.
+        """
         super()._init_tokenizer()
         params = self.run.params
         shown = HFRenderer(self.tokenizer, params.rollout.enable_thinking)
@@ -132,8 +134,8 @@ class RolewiseTrainer(PPOTrainerSync):
     # --- one step ----------------------------------------------------------------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """Prompts of this step, chosen by seed and step: no sampler state to lose. The group id names
-        both."""
+        """Prompts of this step, chosen by seed and step: no sampler state to lose. The group id
+        names both."""
         n, step = self.config.data.train_batch_size, self.global_steps
         chosen = step_indices(step, n, len(self.train_dataset), self.run.seed, self.run.params.train.shuffle)
         batch = collate_fn([self.train_dataset[i] for i in chosen])
@@ -157,7 +159,8 @@ class RolewiseTrainer(PPOTrainerSync):
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
         """With the gap between these and the sampled ones; where no pass is made for them, the update sees
-        it."""
+        it.
+        """
         batch = super()._compute_old_log_prob(batch, metrics)
         correction = self.config.algorithm.get("rollout_correction") or {}
         if not correction.get("bypass_mode", False):

@@ -1,7 +1,9 @@
 """Addresses of servers: read, shown to people, and told apart.
 
 Flows in: the address a user gave. Flows out: what requests start with, what may be written down, who is
-meant. Invariant: nothing that is written down holds a user name or password."""
+meant.
+Invariant: nothing that is written down holds a user name or password.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Concurrent requests -> one generator.
 
 Flows in: `submit`s of coroutines. Flows out: their `GenerationResult`s, written by a generator on a thread
-beside the event loop. Invariant: every submit is answered once, with its result or with the error that ended
-the generator's work."""
+beside the event loop.
+Invariant: every submit is answered once, with its result or with the error that ended the generator's work.
+"""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 Flows in: `GenerationJob`s (prompt ids and sampling settings), at any time. Flows out: a `GenerationResult`
 each: the ids written, their log-probabilities under the distribution they were sampled from, and why the
-writing ended. Invariant: a job with a seed draws the same random numbers whoever is written beside it;
-weights never change while anything is being written, and every result names the weight version that wrote it.
+writing ended.
+Invariant: a job with a seed draws the same random numbers whoever is written beside it; weights never change
+while anything is being written, and every result names the weight version that wrote it.
 
 Jobs join and leave between two tokens, and none reads what another has read already: an episode's next prompt
-begins with the last one, and the prompts of a group begin alike."""
+begins with the last one, and the prompts of a group begin alike.
+"""
 
 from __future__ import annotations
 
@@ -68,15 +70,17 @@ PADDING = 512
 """Tokens of padding worth less than one more call of the model."""
 COUNTERS = ("jobs", "tokens_in", "tokens_read", "tokens_out", "steps", "rows", "seconds")
 """Jobs done; tokens of their prompts, of those read, and written; steps, rows over all steps; seconds of
-work."""
+work.
+"""
 
 
 class BatchGenerator:
     """Writes up to `max_batch` jobs beside each other with a Hugging Face causal model.
 
-    model: put into eval mode; end_ids close a sequence; `max_batch` more sequences are kept for their
-    prefixes; seed feeds the jobs that bring no seed of their own. Raises ValueError for a model whose layers
-    do not all attend to everything before."""
+    model: put into eval mode; end_ids close a sequence; `max_batch` more sequences are kept for
+    their prefixes; seed feeds the jobs that bring no seed of their own. Raises ValueError for a model whose
+    layers do not all attend to everything before.
+    """
 
     def __init__(self, model: PreTrainedModel, end_ids: Iterable[int], *, max_batch: int = 64, seed: int = 0):
         self.model = model.eval()
@@ -99,7 +103,8 @@ class BatchGenerator:
     @torch.no_grad()
     def serve(self, take: Take, done: Done) -> None:
         """Write what `take` gives, asked again between any two tokens, until it gives nothing and nothing is
-        open."""
+        open.
+        """
         with self._lock:
             began, rows = time.perf_counter(), []
             try:

@@ -5,7 +5,8 @@ Invariant: weights, configuration and tokenizer only, never code; what cannot be
 fix.
 
 `python -m envace.policy.hub resolve ID [ID ...]` prints rows for `bench.baselines`, each with the newest
-commit."""
+commit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from envace.errors import EnvironmentUnready, boundary
 
-WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]  # no code
+WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+"""No code."""
 
 
 def fetched(repo: str, revision: str) -> Path:
@@ -31,8 +33,8 @@ def fetched(repo: str, revision: str) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as e:
         raise EnvironmentUnready(
             f"{repo} at revision {revision[:12] or 'main'} could not be had from the hub "
-            f"({type(e).__name__}): allow access "
-            "to it, set HF_TOKEN where it needs one, or correct id and revision"
+            f"({type(e).__name__}): allow access to it, set HF_TOKEN where it needs "
+            "one, or correct id and revision"
         ) from None
 
 
@@ -43,14 +45,12 @@ def resolve(repo: str, branch: str = "main") -> str:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
-        found = (
-            HfApi(endpoint=os.environ.get("HF_ENDPOINT")).model_info(repo, revision=branch, timeout=30).sha
-        )
+        api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+        found = api.model_info(repo, revision=branch, timeout=30).sha
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as e:
         raise EnvironmentUnready(
             f"{repo} at {branch} could not be found on the hub ({type(e).__name__}): allow access to it, set "
-            "HF_TOKEN "
-            "where it needs one, or correct the id"
+            "HF_TOKEN where it needs one, or correct the id"
         ) from None
     if not found:
         raise EnvironmentUnready(f"the hub names no commit for {repo} at {branch}")

@@ -2,9 +2,11 @@
 tokens.
 
 Flows in: a causal language model whose layers all attend to everything before. Flows out: the logits after a
-row's last token. Invariant: rows [0, live) are being written and lie together, so a step reads them without a
-copy; the rows behind are finished and kept for their prefixes until the space is needed. `tokens[r,
-:length[r]]` are those whose keys and values row r holds."""
+row's last token.
+Invariant: rows [0, live) are being written and lie together, so a step reads them without a copy; the rows
+behind are finished and kept for their prefixes until the space is needed. `tokens[r, :length[r]]` are those
+whose keys and values row r holds.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ class _Window(Cache):
 
 class Slots:
     """Room for `rows` sequences of a model. Its position `capacity` takes what padding writes and is never
-    read."""
+    read.
+    """
 
     def __init__(self, model: PreTrainedModel, rows: int):
         kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
@@ -152,7 +155,8 @@ class Slots:
 
     def _free_row(self) -> int:
         """Empty row `live`: what it holds moves to where the kept row lies that was of no use for longest.
-        Returns that row."""
+        Returns that row.
+        """
         row = self.live
         kept = np.arange(row, self.rows)
         victim = int(kept[self.used[kept].argmin()])

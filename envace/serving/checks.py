@@ -4,7 +4,8 @@ training?
 Flows in: an endpoint. Flows out: nothing, or one sentence that names the address, the cause and the fix.
 Invariant: `probe` answers within its deadline, because some harnesses wait for a dead server for ever;
 neither a key nor a password is in what is said. The prompts are compared as a harness would send them, as
-JSON of the OpenAI protocol, by the ids the server itself makes of them; no token is generated."""
+JSON of the OpenAI protocol, by the ids the server itself makes of them; no token is generated.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def check_served_prompts(endpoint: Endpoint, training: Renderer, thinking: bool,
     """Ask the server for the ids of every probe, thoughts switched as the harnesses switch them.
 
     Raises ParamsError at the first prompt that differs from training's, EnvironmentUnready where the server
-    does not show its prompts."""
+    does not show its prompts.
+    """
     url = endpoint.base_url.rstrip("/").removesuffix("/v1") + "/tokenize"
     with httpx.Client(trust_env=not is_loopback(url), timeout=TOKENIZE_S) as client:
 
@@ -118,9 +120,8 @@ def check_served_prompts(endpoint: Endpoint, training: Renderer, thinking: bool,
                 return [int(i) for i in reply.raise_for_status().json()["tokens"]]
             except (ValueError, KeyError, TypeError) as e:
                 raise EnvironmentUnready(
-                    f"{url} answers without token ids ({clip(str(e), 80)}): serve the policy by `vllm serve` "
-                    "or "
-                    "envace.serving"
+                    f"{url} answers without token ids ({clip(str(e), 80)}): serve the policy by "
+                    "`vllm serve` or envace.serving"
                 ) from e
 
         try:

@@ -1,10 +1,11 @@
 """What a model wrote -> the body of an OpenAI reply.
 
 Flows in: the decoded text of one generation and its token counts. Flows out: a chat completion, a completion,
-or the pieces of a stream. Invariant: the text is read by the same parser as in training
-(`envace.chat.calls`): a well-formed call becomes an entry of tool_calls, with ids unique to the reply; a
-malformed one stays in the content as it was written, as with vLLM's hermes parser, and is no error of the
-server."""
+or the pieces of a stream.
+Invariant: the text is read by the same parser as in training (`envace.chat.calls`): a well-formed call
+becomes an entry of tool_calls, with ids unique to the reply; a malformed one stays in the content as it was
+written, as with vLLM's hermes parser, and is no error of the server.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def _whole(
 
 def stream(whole: dict[str, JSON], with_usage: bool) -> Iterator[bytes]:
     """A finished reply as server-sent events: the whole answer in few pieces, which is all the protocol asks
-    for."""
+    for.
+    """
     choice = whole["choices"][0]
     head = {k: whole[k] for k in ("id", "created", "model", "object")}
     if "message" in choice:

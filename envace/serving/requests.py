@@ -1,8 +1,10 @@
 """The body of an OpenAI request -> what is to be generated.
 
-Flows in: decoded JSON from whoever asks. Flows out: `ChatRequest` or `TextRequest`. Invariant: nothing that
-was asked for is left out in silence: a field that would change the answer and is not served is refused by
-name (`RequestRefused`, status 400). Fields without effect on the answer are passed over, as vLLM does."""
+Flows in: decoded JSON from whoever asks. Flows out: `ChatRequest` or `TextRequest`.
+Invariant: nothing that was asked for is left out in silence: a field that would change the answer and is not
+served is refused by name (`RequestRefused`, status 400). Fields without effect on the answer are passed over,
+as vLLM does.
+"""
 
 from __future__ import annotations
 
@@ -182,8 +184,8 @@ def _content(content: JSON, i: int) -> str:
 
 
 def _call(call: JSON, i: int, names: dict[str, str]) -> ToolCall:
-    """A call of an earlier turn. One whose arguments are no JSON object cannot be put into the chat
-    template."""
+    """A call of an earlier turn. One whose arguments are no JSON object cannot be put into the
+    chat template."""
     try:
         function = call["function"]
         arguments = function.get("arguments") or {}

@@ -1,9 +1,10 @@
 """A server that answers with fixed lines: the user (or judge) of a smoke run, where no model is at hand.
 
-Flows in: lines. Flows out: the `Endpoint` of a loopback server while the context lasts. Invariant: the n-th
-request of a conversation gets the n-th line, counted by the assistant messages it holds, so that
-conversations may run beside each other; after the last line it is repeated. Scores of such runs name the
-model "scripted"."""
+Flows in: lines. Flows out: the `Endpoint` of a loopback server while the context lasts.
+Invariant: the n-th request of a conversation gets the n-th line, counted by the assistant messages it holds,
+so that conversations may run beside each other; after the last line it is repeated. Scores of such runs name
+the model "scripted".
+"""
 
 from __future__ import annotations
 

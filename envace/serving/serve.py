@@ -2,7 +2,8 @@
 
 Flows in: a Hugging Face folder, a name, "cpu" or "gpu". Flows out: the `Endpoint` while the context lasts.
 Invariant: the endpoint answers when it is handed out; nothing of the server is left afterwards, however the
-context ends and whatever becomes of this process. The folder is only read."""
+context ends and whatever becomes of this process. The folder is only read.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def serve(
     tokens of prompt and reply, 0 for what the model holds; thinking: where a request does not say;
     concurrency: sequences written together on CPU; vllm: on a GPU; log: `.state/logs/serve-<name>.log` by
     default. Raises EnvironmentUnready for a model or program that is missing, StageFailed with the log for a
-    server that does not come up."""
+    server that does not come up.
+    """
     if revision and not Path(folder).is_dir():
         say(f"looking for {folder} at {revision[:12]}")
         folder = fetched(str(folder), revision)
@@ -132,8 +134,7 @@ def _vllm_program(python: str) -> str:
         raise EnvironmentUnready(
             f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: "
             "install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an "
-            "endpoint "
-            "that is served elsewhere"
+            "endpoint that is served elsewhere"
         )
     return found
 

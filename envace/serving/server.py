@@ -1,10 +1,11 @@
 """A small server for a folder of weights: `python -m envace.serving.server FOLDER --name NAME --port PORT`.
 
 Flows in: OpenAI requests on loopback. Flows out: replies of the project's own generator (`envace.policy`),
-rendered with the folder's chat template. Invariant: only 127.0.0.1 is listened on. A seeded request is
-answered alike whoever else asks at the time. A prompt that leaves no room in the context is refused with
-status 400, never cut; one that leaves less than was asked for gets the room there is. No text of a request or
-reply is logged."""
+rendered with the folder's chat template.
+Invariant: only 127.0.0.1 is listened on. A seeded request is answered alike whoever else asks at the time. A
+prompt that leaves no room in the context is refused with status 400, never cut; one that leaves less than was
+asked for gets the room there is. No text of a request or reply is logged.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class PolicyServer:
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """The ids that the same messages and tools become as a chat, in the form of vLLM's address of that
-        name."""
+        name.
+        """
         asked = read_chat(await _body(request), self.defaults)
         self._check_name(asked.settings.model)
         ids = self._prompt(asked)

@@ -1,9 +1,10 @@
 """What the tiny policy is warm-started on: the expert's words in exactly the prompts a run will show.
 
 Flows in: desk tasks of the split "warm", a renderer. Flows out: `WarmSample`s, ids in and ids out, collected
-from real episodes, private rehearsals and condensations that a scripted teacher plays. Invariant: prompts
-come from the rollout and the rehearsal themselves, never from a copy of their text; what the teacher does
-wrong on purpose is seen as history but never learnt as an answer."""
+from real episodes, private rehearsals and condensations that a scripted teacher plays.
+Invariant: prompts come from the rollout and the rehearsal themselves, never from a copy of their text; what
+the teacher does wrong on purpose is seen as history but never learnt as an answer.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class WarmSample:
 class Teacher:
     """Plays every part of a run and keeps what it said: ACT and REHEARSE as the desk's expert,
     self-evaluation and condensation from the expert's own plan. Now and then an ACT step slips; that answer
-    is not kept."""
+    is not kept.
+    """
 
     def __init__(self, tasks: Sequence[Task], renderer: Renderer, end_id: int, seed: int):
         self.expert = ExpertPolicy(tasks, renderer)

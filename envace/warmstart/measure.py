@@ -1,7 +1,9 @@
 """What a start policy scores on the desk: success, fidelity, and the share of usable texts of each form.
 
 Flows in: a policy folder, parameters. Flows out: the content of `measured.json`, intervals and floors
-included. Invariant: tasks of the splits "held" and "unseen" only, which the warm start never trains on."""
+included.
+Invariant: tasks of the splits "held" and "unseen" only, which the warm start never trains on.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Flows in: the texts the policy will read and write. Flows out: a `PreTrainedTokenizerFast` with Qwen3's
 special tokens, the chat template beside this file, and single tokens for the corpus's JSON scaffolding and
-one-word values. Invariant: any text survives encode and decode; the same texts give the same tokenizer.
+one-word values.
+Invariant: any text survives encode and decode; the same texts give the same tokenizer.
 
 Why scaffolding tokens: what stands between two values of a JSON document, such as `", "arguments": {"id": "`,
 is the same everywhere, so spelling it out costs a tiny model most of its attention and most of its chances to

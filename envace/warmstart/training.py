@@ -1,9 +1,10 @@
 """The tiny policy: a Qwen3-architecture model from scratch, warm-started on the desk's expert.
 
 Flows in: `Params`. Flows out: a Hugging Face folder (weights, configuration, tokenizer with chat template)
-and its card, the `start` every trained policy is compared with. Invariant: the same parameters give the same
-corpus, tokenizer and batches; the folder appears whole or not at all. The warm start sees only tasks of the
-split "warm"."""
+and its card, the `start` every trained policy is compared with.
+Invariant: the same parameters give the same corpus, tokenizer and batches; the folder appears whole or not at
+all. The warm start sees only tasks of the split "warm".
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def continue_start(
     params: Params, start: Path, out: Path, seed: int, progress: OnUpdate | None = None
 ) -> PolicyRef:
     """More supervised updates from the weights in `start`, on the same texts in another order; saves to
-    `out`."""
+    `out`.
+    """
     began = time.monotonic()
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
@@ -178,7 +180,8 @@ def curriculum(
     """Batches of responses that follow from the records shown, then of all samples.
 
     Those are short and mostly copies: within a hundred updates they teach to look things up in the prompt,
-    which takes many times as long in the full mix."""
+    which takes many times as long in the full mix.
+    """
     first = [s for s in samples if s.role is Role.REHEARSE and s.episode_id.startswith(PLAYED)]
     n_first = round(COPYING * updates) if first else 0
     yield from draws(first, batch, n_first, seed)

@@ -119,7 +119,8 @@ def test_the_gap_is_the_difference_of_probabilities_on_trained_tokens(engine, mo
 
 def test_bug_25_a_server_that_kept_old_weights_sets_off_the_alarm_and_one_in_step_does_not(engine, model):
     """Public bug 25: the engine woke with old weights, and sampled and recomputed log-probabilities lay 0.2
-    apart."""
+    apart.
+    """
     import copy
 
     from envace.engine.step_metrics import gap_metrics

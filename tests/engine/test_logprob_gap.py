@@ -1,5 +1,6 @@
 """The gap between sampled and recomputed log-probabilities: its numbers, its alarm, and what a person is
-told."""
+told.
+"""
 
 import math
 import types

@@ -5,47 +5,20 @@ import types
 
 import pytest
 import torch
+from step_kit import generation, group_of
 
-from envace.types import FinishReason, Generation, Role, Sampling, StopReason
-
-ACT = Role.ACT
+from envace.config.method import Method
+from envace.learn.sequences import batch_rows, sequences_of
 
 
 def long_episode(step=1):
     """Five turns of four tokens with two of an observation between: a merged row of 28 tokens."""
-    from envace.types import Episode
-
     prompt, generations = (1, 2), []
     for turn in range(5):
         output = tuple(10 * turn + k for k in range(3, 7))
-        generations.append(
-            Generation(
-                role=ACT,
-                turn=turn,
-                step=turn,
-                prompt_ids=prompt,
-                output_ids=output,
-                logprobs=(-1.0,) * 4,
-                text="words",
-                sampling=Sampling(),
-                finish=FinishReason.STOP,
-            )
-        )
+        generations.append(generation(prompt, output, turn=turn))
         prompt = prompt + output + (90, 91)
-    return [
-        Episode(
-            id=f"s{step}p0-{k}",
-            task_id="t",
-            group_id=f"s{step}p0",
-            seed=0,
-            prompt_set="h",
-            generations=tuple(generations),
-            messages=(),
-            reward=float(k),
-            stop=StopReason.DONE,
-        )
-        for k in range(2)
-    ]
+    return group_of([(generations, 0.0), (generations, 1.0)], step)
 
 
 def put_by_verl(monkeypatch, outputs):
@@ -81,9 +54,9 @@ def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monke
     word.
 
     `data.max_response_length` (8 here) caps a generation; the row of 28 tokens is bounded by the context
-    alone."""
+    alone.
+    """
     import envace.engine.cpu_platform  # noqa: F401
-    from envace.config.method import Method
     from envace.engine.agent_loop import outputs_of
 
     episode = long_episode()[1]
@@ -97,17 +70,12 @@ def test_bug_9_a_merged_row_longer_than_one_response_may_be_loses_no_token(monke
 
 
 def test_bug_9_every_turn_of_a_long_row_gets_its_advantage(step_of):
-    from envace.config.method import Method
-
     values, metrics = step_of(Method(rows="merged"), padding=0, episodes=long_episode)
     assert values[1] == ([0.5] * 4 + [0.0] * 2) * 4 + [0.5] * 4
     assert (metrics["act/tokens"], metrics["train/sequences"]) == (40.0, 2.0)
 
 
 def test_bug_9_a_row_that_was_cut_on_the_way_stops_the_step():
-    from envace.config.method import Method
-    from envace.learn.sequences import batch_rows, sequences_of
-
     [sequence] = sequences_of(long_episode()[1], Method(rows="merged"))
     whole = torch.tensor(sequence.loss_mask).numpy()
     assert sum(r.trained for r in batch_rows([sequence.rows], [whole], [True])) == 20

@@ -1,6 +1,5 @@
 """Watching a trainer: scripted programs stand where verl would, the processes are real."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -16,10 +15,11 @@ import pytest
 from envace.config import load
 from envace.data.store import write_tasks
 from envace.engine import launch, process
+from envace.engine.run_files import follow
 from envace.errors import DataError, EnvironmentUnready, ParamsError, StageFailed
 from envace.io.processes import identify
 from envace.policy.card import write_card
-from envace.types import PolicyRef
+from envace.types import PolicyRef, replace
 from envace.worlds.desk.tasks import generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,36 +36,35 @@ def save(step):
 """
 
 
-@pytest.fixture
-def run(tmp_path):
-    """train() with a scripted trainer; returns (call, work)."""
-    tasks = tmp_path / "train.parquet"
-    write_tasks(tasks, generate(1, "train", 8))
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "model.safetensors").write_bytes(b"weights")  # only its hash matters here
-    write_card(start, PolicyRef(kind="tiny", uri="start", hash="h"))
-    work = tmp_path / "work"
+def changed(**sections):
+    """params.yaml with some keys of some sections changed: `changed(train={"steps": 4})`."""
     base = load(ROOT / "params.yaml")
+    return replace(base, **{name: replace(getattr(base, name), **keys) for name, keys in sections.items()})
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Eight tasks and start weights, of which only the hash matters here."""
+    tasks, start = tmp_path / "train.parquet", tmp_path / "start"
+    write_tasks(tasks, generate(1, "train", 8))
+    start.mkdir()
+    (start / "model.safetensors").write_bytes(b"weights")
+    write_card(start, PolicyRef(kind="tiny", uri="start", hash="h"))
+    return {"tasks_file": tasks, "start": start}
+
+
+@pytest.fixture
+def run(paths, tmp_path):
+    """train() with a scripted trainer; returns (call, work)."""
+    work = tmp_path / "work"
 
     def call(script: str, events=None, **engine):
         program = tmp_path / "trainer"
         program.write_text(PRELUDE.format(python=sys.executable) + textwrap.dedent(script))
         program.chmod(0o755)
-        params = dataclasses.replace(
-            base,
-            engine=dataclasses.replace(base.engine, python=str(program), **engine),
-            train=dataclasses.replace(base.train, steps=4),
-        )
-        return launch.train(
-            params,
-            "envace",
-            1,
-            tasks_file=tasks,
-            start=start,
-            work=work,
-            on_progress=([] if events is None else events).append,
-        )
+        params = changed(engine={"python": str(program), **engine}, train={"steps": 4})
+        show = ([] if events is None else events).append
+        return launch.train(params, "envace", 1, **paths, work=work, on_progress=show)
 
     return call, work
 
@@ -178,96 +177,52 @@ def test_a_reused_pid_is_not_ours(tmp_path):
         other.kill()
 
 
-def test_too_few_tasks_are_refused_before_anything_starts(run, tmp_path):
+def test_too_few_tasks_are_refused_before_anything_starts(run, paths):
     call, _ = run
-    write_tasks(tmp_path / "train.parquet", generate(1, "train", 2))
+    write_tasks(paths["tasks_file"], generate(1, "train", 2))
     with pytest.raises(DataError, match="holds 2 tasks"):
         call("save(4)")
 
 
-def test_an_arm_that_leaves_nothing_to_reward_is_refused_before_anything_starts(run, tmp_path):
-    tasks = [
-        dataclasses.replace(
-            t,
-            checklist=tuple(
-                tuple(dataclasses.replace(i, focus_on="tool.content") for i in items) for items in t.checklist
-            ),
-        )
-        for t in generate(1, "train", 8)
-    ]
-    write_tasks(tmp_path / "train.parquet", tasks)
-    base = load(ROOT / "params.yaml")
-    drop = dataclasses.replace(base, arms={"bare": {"grounding": "drop"}})
+def test_an_arm_that_leaves_nothing_to_reward_is_refused_before_anything_starts(paths, tmp_path):
+    tasks = []
+    for task in generate(1, "train", 8):
+        turns = (tuple(replace(i, focus_on="tool.content") for i in items) for items in task.checklist)
+        tasks.append(replace(task, checklist=tuple(turns)))
+    write_tasks(paths["tasks_file"], tasks)
+    drop = replace(changed(), arms={"bare": {"grounding": "drop"}})
     with pytest.raises(DataError, match="grounding: drop"):
-        launch.train(
-            drop,
-            "bare",
-            1,
-            tasks_file=tmp_path / "train.parquet",
-            start=tmp_path / "start",
-            work=tmp_path / "w2",
-        )
+        launch.train(drop, "bare", 1, **paths, work=tmp_path / "w2")
 
 
-def test_a_world_that_cannot_be_loaded_is_named_before_anything_starts(run, tmp_path):
-    base = load(ROOT / "params.yaml")
-    params = dataclasses.replace(
-        base, rollout=dataclasses.replace(base.rollout, worlds={"shop": "no_such:Shop"})
-    )
-    with pytest.raises(ParamsError, match="rollout.worlds.shop"):
-        launch.train(
-            params,
-            "envace",
-            1,
-            tasks_file=tmp_path / "train.parquet",
-            start=tmp_path / "start",
-            work=tmp_path / "w3",
-        )
+@pytest.mark.parametrize(
+    ("section", "error", "names"),
+    [
+        ({"rollout": {"worlds": {"shop": "no_such:Shop"}}}, ParamsError, "rollout.worlds.shop"),
+        ({"engine": {"python": "/no/such/python"}}, EnvironmentUnready, "engine.python"),
+    ],
+)
+def test_a_world_or_interpreter_that_cannot_be_had_is_named(paths, tmp_path, section, error, names):
+    with pytest.raises(error, match=names):
+        launch.train(changed(**section), "envace", 1, **paths, work=tmp_path / "w3")
 
 
-def test_missing_interpreter_names_the_key(run, tmp_path):
-    call, _ = run
-    base = load(ROOT / "params.yaml")
-    params = dataclasses.replace(base, engine=dataclasses.replace(base.engine, python=str(tmp_path / "no")))
-    with pytest.raises(EnvironmentUnready, match="engine.python"):
-        launch.train(
-            params,
-            "envace",
-            1,
-            tasks_file=tmp_path / "train.parquet",
-            start=tmp_path / "start",
-            work=tmp_path / "w2",
-        )
+def test_more_steps_share_the_work_folder_and_anything_else_does_not(paths):
+    def key(arm="envace", **train):
+        return launch.work_key(changed(train=train), arm, 1, **paths)
+
+    assert key(steps=99) == key() != key(lr=1e-5)
+    assert key("standard_grpo") != key()
+    assert key(runs=("envace-1", "envace-2")) == key()  # another run beside it is not its business
 
 
-def test_more_steps_share_the_work_folder_and_anything_else_does_not(run, tmp_path):
-    base, paths = (
-        load(ROOT / "params.yaml"),
-        {"tasks_file": tmp_path / "train.parquet", "start": tmp_path / "start"},
-    )
-    key = launch.work_key(base, "envace", 1, **paths)
-    more = dataclasses.replace(base, train=dataclasses.replace(base.train, steps=99))
-    other = dataclasses.replace(base, train=dataclasses.replace(base.train, lr=1e-5))
-    assert launch.work_key(more, "envace", 1, **paths) == key != launch.work_key(other, "envace", 1, **paths)
-    assert launch.work_key(base, "standard_grpo", 1, **paths) != key
-    wider = dataclasses.replace(base, train=dataclasses.replace(base.train, runs=("envace-1", "envace-2")))
-    assert launch.work_key(wider, "envace", 1, **paths) == key  # another run beside it is not its business
-
-
-def test_a_falling_learning_rate_makes_the_step_count_part_of_the_work_folder(run, tmp_path):
-    base = load(ROOT / "params.yaml")
-    paths = {"tasks_file": tmp_path / "train.parquet", "start": tmp_path / "start"}
-    keys = {
-        launch.work_key(dataclasses.replace(base, train=train), "envace", 1, **paths)
-        for schedule in ("constant", "cosine")
-        for train in (dataclasses.replace(base.train, lr_schedule=schedule, steps=n) for n in (6, 8))
-    }
+def test_a_falling_learning_rate_makes_the_step_count_part_of_the_work_folder(paths):
+    asked = [{"lr_schedule": schedule, "steps": n} for schedule in ("constant", "cosine") for n in (6, 8)]
+    keys = {launch.work_key(changed(train=train), "envace", 1, **paths) for train in asked}
     assert len(keys) == 3
 
 
 def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):
-    from envace.engine.run_files import follow
-
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a"')
     ((record, offset),) = follow(path)

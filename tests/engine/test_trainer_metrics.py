@@ -5,8 +5,10 @@ import types
 import pytest
 from step_kit import episodes_of
 
+from envace.config.method import Method
 from envace.engine.step_metrics import server_metrics, step_seconds
 from envace.learn.running import read_means
+from envace.types import replace, to_json
 
 
 def test_parts_add_up_to_the_step():
@@ -17,29 +19,16 @@ def test_parts_add_up_to_the_step():
 
 
 def test_servers_are_counted_from_one_rollout_to_the_next():
-    def counted(steps, rows, tokens_in, tokens_read, seconds):
-        return {
-            "steps": steps,
-            "rows": rows,
-            "tokens_in": tokens_in,
-            "tokens_read": tokens_read,
-            "seconds": seconds,
-        }
+    def counted(*counts):
+        return dict(zip(("steps", "rows", "tokens_in", "tokens_read", "seconds"), counts))
+
+    def told(*found):
+        return dict(zip(("server/seconds", "server/steps", "server/rows_a_step", "server/shared"), found))
 
     first = [counted(2, 10, 100, 50, 1.0), counted(2, 6, 100, 100, 3.0)]
     second = [counted(3, 20, 140, 60, 2.5), counted(2, 6, 100, 100, 3.0)]
-    assert server_metrics(first, []) == {
-        "server/seconds": 3.0,
-        "server/steps": 4.0,
-        "server/rows_a_step": 4.0,
-        "server/shared": 0.25,
-    }
-    assert server_metrics(second, first) == {
-        "server/seconds": 1.5,
-        "server/steps": 1.0,
-        "server/rows_a_step": 10.0,
-        "server/shared": 0.75,
-    }
+    assert server_metrics(first, []) == told(3.0, 4.0, 4.0, 0.25)
+    assert server_metrics(second, first) == told(1.5, 1.0, 10.0, 0.75)
 
 
 def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch):
@@ -63,16 +52,12 @@ def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch)
 
 
 def test_verl_gets_token_advantages_with_holes_and_padding_of_zeros(step_of):
-    from envace.config.method import Method
-
     values, metrics = step_of(Method())
     assert values == [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.5], [-0.5, -0.5], [0.0]]  # the rehearsal is lone
     assert metrics["train/sequences"] == 3.0 and metrics["train/untrained_rows"] == 1.0
 
 
 def test_the_numbers_of_a_step_are_the_same_however_rows_are_merged(step_of):
-    from envace.config.method import Method
-
     for loss_weight in ("token", "generation", "episode"):
         merged, own = (
             step_of(Method(rows=how, loss_weight=loss_weight))[1] for how in ("merged", "generation")
@@ -84,7 +69,6 @@ def test_the_numbers_of_a_step_are_the_same_however_rows_are_merged(step_of):
 
 def test_a_stored_episode_lacks_prompts_and_log_probabilities_and_nothing_else(trainer):
     from envace.engine.agent_loop import light
-    from envace.types import replace, to_json
 
     [episode, _] = episodes_of(1)
     episode = replace(episode, generations=tuple(replace(g, seconds=0.5) for g in episode.generations))
@@ -96,9 +80,6 @@ def test_a_stored_episode_lacks_prompts_and_log_probabilities_and_nothing_else(t
 
 
 def test_an_episode_without_rows_weighs_nothing(step_of):
-    from envace.config.method import Method
-    from envace.types import replace
-
     def silent(step):
         one, other = episodes_of(step)
         return [one, replace(other, generations=())]
@@ -109,8 +90,6 @@ def test_an_episode_without_rows_weighs_nothing(step_of):
 
 
 def test_a_resumed_run_shrinks_towards_what_the_unbroken_one_did(step_of):
-    from envace.config.method import Method
-
     method = Method(baseline="shrinkage", shrink_weight=2.0, shrink_memory=0.5)
     first, second = step_of(method, 1)[0], step_of(method, 2)[0]
     assert first[1] == [0.5, 0.5, 0.0, 0.5]  # nothing to shrink to yet
@@ -123,8 +102,6 @@ def test_a_resumed_run_shrinks_towards_what_the_unbroken_one_did(step_of):
 
 def test_two_data_sources_shrink_each_towards_its_own_past(step_of):
     """Prompts of two sources, two episodes each. desk earns 1 and 0, cm2 0.5 and 0.25, in every step."""
-    from envace.config.method import Method
-    from envace.types import replace
 
     def both(step):
         [a, b] = [replace(e, generations=e.generations[:1]) for e in episodes_of(step)]

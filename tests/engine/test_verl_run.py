@@ -1,5 +1,6 @@
 """Stock verl, really started: Ray, FSDP2 over gloo, the hf rollout server. What it leaves behind is checked,
-not only that it ended."""
+not only that it ended.
+"""
 
 import dataclasses
 import json
@@ -80,7 +81,8 @@ def test_bug_23_killed_after_an_epoch_border_it_resumes_and_reaches_the_demanded
 @pytest.mark.parametrize("padding", ["duplicates", "masked"])
 def test_two_ranks_with_padding_and_a_reference_model(setting, padding):
     """The paper's preset (KL to the start weights) on two FSDP2 shards, with a row count that need not
-    divide. The start policy begins its messages with the tag, which the published grammar does not read."""
+    divide. The start policy begins its messages with the tag, which the published grammar does not read.
+    """
     params, paths, root = setting
     override = {"grammar": "strict", "padding": padding}
     two = dataclasses.replace(

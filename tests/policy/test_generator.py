@@ -1,5 +1,5 @@
-"""Batched sampling: same words whoever shares the batch, log-probabilities of the distribution sampled
-from."""
+"""Batched sampling: same words whoever shares the batch, log-probabilities of the distribution
+sampled from."""
 
 import asyncio
 import math

@@ -79,7 +79,8 @@ def test_seeded_requests_are_answered_alike_alone_and_together(policy):
 
 def test_bug_24_a_budget_beyond_the_context_shrinks_to_the_room(policy):
     """A prompt that fits is answered, however much was asked for: what is left of the context is what it
-    gets."""
+    gets.
+    """
 
     async def conversation(post, get):
         nearly = [{"role": "user", "content": "order " * 960}]

@@ -1,5 +1,6 @@
 """The start policy that comes with the project: whole, small, measured, and installed without a machine's
-paths."""
+paths.
+"""
 
 import json
 

@@ -42,7 +42,8 @@ def test_parallel_calls_and_their_responses(tokenizer):
     assert render(tokenizer, chat, add_generation_prompt=False, enable_thinking=True) == (
         "<|im_start|>user\nhi<|im_end|>\n"
         f"<|im_start|>assistant\n{CALL_TEXT}\n{CALL_TEXT}<|im_end|>\n"
-        "<|im_start|>user\n<tool_response>\n{}\n</tool_response>\n<tool_response>\n[1]\n</tool_response><|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\n{}\n</tool_response>\n"
+        "<tool_response>\n[1]\n</tool_response><|im_end|>\n"
     )
 
 

@@ -1,5 +1,5 @@
-"""The warm-start corpus: prompts are the run's own, one stream an episode, slips are seen and never
-learnt."""
+"""The warm-start corpus: prompts are the run's own, one stream an episode, slips are seen and
+never learnt."""
 
 import random
 
