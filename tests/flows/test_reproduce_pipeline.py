@@ -134,5 +134,7 @@ def test_a_signal_ends_every_run_as_killed_and_every_process(number, project):
 
 
 def running(project):
-    database = project / ".state/mlflow.db"
-    return database.exists() and runs(project)["children"] == ["RUNNING"]
+    try:
+        return runs(project)["children"] == ["RUNNING"]
+    except sqlite3.OperationalError:  # the store has no tables yet
+        return False
