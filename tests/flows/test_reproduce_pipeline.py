@@ -135,6 +135,6 @@ def test_a_signal_ends_every_run_as_killed_and_every_process(number, project):
 
 def running(project):
     try:
-        return runs(project)["children"] == ["RUNNING"]
+        return (project / ".state/mlflow.db").exists() and runs(project)["children"] == ["RUNNING"]
     except sqlite3.OperationalError:  # the store has no tables yet
         return False
