@@ -1,6 +1,6 @@
 # docker build --target cpu -t envace . && docker run --rm -it -p 4200:4200 -p 5000:5000 envace make repro
 FROM python:3.11-slim AS cpu
-RUN apt-get update && apt-get install -y --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap git make && rm -rf /var/lib/apt/lists/*
 WORKDIR /envace
 # The environment first: it changes rarely and is by far the largest layer.
 COPY locks locks

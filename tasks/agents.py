@@ -1,8 +1,9 @@
 """Who is asked in an upstream benchmark: the policy, served for as long as it is needed, and the other parts.
 
-Flows in: a policy's name (or a folder of weights), the roles of `bench`. Flows out: `Endpoint`s. Invariant: a
-checkpoint that is served is shown the prompts it was trained on, or nothing starts; servers started here end
-with their block."""
+Flows in: a policy's name (or a folder of weights), the roles of `bench`. Flows out: `Endpoint`s.
+Invariant: a checkpoint that is served is shown the prompts it was trained on, or nothing starts; servers
+started here end with their block.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SERVER_CONTEXT = 32768  # tokens, of a baseline's server whose context is not gi
 @contextmanager
 def agent_of(run: Run, policy: str, folder: Path | None = None) -> Iterator[tuple[Endpoint, PolicyRef]]:
     """An address at which the policy answers, and its card; weights are served for as long as the block
-    lasts."""
+    lasts.
+    """
     from envace.serving.serve import serve
 
     p, own = run.params.bench, folder or run.path("models", policy)
@@ -69,7 +71,8 @@ def agent_of(run: Run, policy: str, folder: Path | None = None) -> Iterator[tupl
 
 def check_prompts(run: Run, endpoint: Endpoint, policy: str, folder: Path) -> None:
     """Before any harness starts: what is served shows the policy the prompts of training. Raises
-    ParamsError."""
+    ParamsError.
+    """
     from envace.chat.renderer import HFRenderer
     from envace.serving.checks import check_served_prompts
 

@@ -127,7 +127,8 @@ def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
 @task(cache_policy=NO_CACHE)
 def write_bench(run: Run, bench: Bench, policy: str, benchmark: str) -> None:
     """scores.json, samples.jsonl, raw/ and metrics.json; every score to MLflow as
-    bench/<benchmark>.<subset>.<metric>."""
+    bench/<benchmark>.<subset>.<metric>.
+    """
     jobs = [
         {"name": r.job.name, "seconds": r.seconds, "code": r.code, "isolated": r.isolated, "reason": r.reason}
         for r in bench.runs

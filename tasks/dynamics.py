@@ -2,9 +2,10 @@
 score.
 
 Flows in: `runs/train/<run>/kept.json`, the training's work folder, parameters. Flows out:
-`results/dynamics/<run>-<step>-<benchmark>/`. Invariant: a point is of the very weights that training kept, on
-the same tasks at every step; a benchmark runs as in the stages `evaluate` and `bench`, with `dynamics.limit`
-and `dynamics.trials`."""
+`results/dynamics/<run>-<step>-<benchmark>/`.
+Invariant: a point is of the very weights that training kept, on the same tasks at every step; a benchmark
+runs as in the stages `evaluate` and `bench`, with `dynamics.limit` and `dynamics.trials`.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,9 @@ class Point:
 
 @task(cache_policy=NO_CACHE)
 def evaluate_step(run: Run, training: str, step: int, benchmark: str) -> Point:
-    """Score the weights that `training` had after `step` updates. Raises UserError when they were not
-    kept."""
+    """Score the weights that `training` had after `step` updates. Raises UserError when they were
+    not kept.
+    """
     cut, name = run.with_params(shortened(run.params)), f"{training}@{step}"
     with weights(run, training, step, benchmark) as folder:
         lineage_of_model(run, read_card(folder))
@@ -73,7 +75,8 @@ def shortened(p: Params) -> Params:
 @contextmanager
 def weights(run: Run, training: str, step: int, benchmark: str) -> Iterator[Path]:
     """The policy's folder while it is needed: an export that is removed again, or the start policy for step
-    0."""
+    0.
+    """
     from envace.engine.export import export
 
     if not step:

@@ -60,7 +60,8 @@ def play_benchmark(
     run: Run, policy: str, benchmark: str, folder: Path | None = None, played_as: str = ""
 ) -> Outcome:
     """Play a benchmark with one policy, of `models/` or with the weights in `folder`, a step of the training
-    `played_as`."""
+    `played_as`.
+    """
     if benchmark not in SPLITS:
         raise UserError(
             f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"

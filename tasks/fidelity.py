@@ -1,8 +1,9 @@
 """How true a policy's rehearsals are, and how much of its success is only rehearsed.
 
 Flows in: a served policy and held-out tasks. Flows out: `results/fidelity/<policy>/`: scores.json (`scores`
-by name, `spread` with interval and counts), calls.jsonl, plays.jsonl, metrics.json. Invariant: the true
-response is never part of a prompt; every policy meets the same calls, tasks and seeds."""
+by name, `spread` with interval and counts), calls.jsonl, plays.jsonl, metrics.json.
+Invariant: the true response is never part of a prompt; every policy meets the same calls, tasks and seeds.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Flows in: a served policy and held-out tasks. Flows out: an `Outcome` with the attempts and what they cost.
 Invariant: every point commits with the same seeds on the same tasks; zero rehearsals are the same code
-without a memory, so one control serves every mode."""
+without a memory, so one control serves every mode.
+"""
 
 from __future__ import annotations
 

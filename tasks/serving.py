@@ -36,7 +36,8 @@ def open_policy(run: Run, name: str, folder: Path | None = None, played_as: str 
     """Load `models/<name>`, or what `folder` holds; `played_as` is the training whose step these weights are.
 
     Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError when its prompts
-    would not be those of training."""
+    would not be those of training.
+    """
     from envace.chat.append_only import described, shape_of
     from envace.policy.card import read_card
     from envace.policy.local import LocalPolicy

@@ -2,7 +2,8 @@
 
 Flows in: a task and an episode whose calls the task's true world answered. Flows out: plain numbers.
 Invariant: the world's hidden state is consulted here and nowhere else; an item that cannot be judged raises,
-it never counts as failed."""
+it never counts as failed.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +71,9 @@ def floors(
 def floor_scores(
     tasks: Sequence[Task], seed: int, policies: Mapping[str, Policy] | None = None
 ) -> dict[str, dict[str, float]]:
-    """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps":
-    1.0}}`."""
+    """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0,
+    "steps": 1.0}}`.
+    """
     from envace.policy.scripted import DoNothingPolicy, RandomPolicy
 
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}

@@ -1,10 +1,11 @@
 """Two policies on the same tasks: the difference of a benchmark's own number, not of its raw rewards.
 
-Flows in: the sample records of both, and which score. Flows out: the difference with its interval. Invariant:
-what is differenced is the score itself, with its strata, weights and sums, over the tasks that both have
-scored; each resample draws the same tasks for both. Where both scored the same tasks, the difference is that
-of the two published scores, so the two can never disagree in sign. A score that is withheld for lack of a
-part has none."""
+Flows in: the sample records of both, and which score. Flows out: the difference with its interval.
+Invariant: what is differenced is the score itself, with its strata, weights and sums, over the tasks that
+both have scored; each resample draws the same tasks for both. Where both scored the same tasks, the
+difference is that of the two published scores, so the two can never disagree in sign. A score that is
+withheld for lack of a part has none.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Statistic:
 
     def values(self, samples: Sequence[SampleRecord]) -> dict[str, np.ndarray]:
         """Task -> its mean reward, or its counts summed over trials. Raises ValueError when a sample lacks
-        them."""
+        them.
+        """
         own = [s for s in samples if s.task.split("/", 1)[0] in self.needs]
         if not self.counts:
             by_task = values_by_task(own, "reward")
@@ -81,7 +83,8 @@ def difference(
     what: Statistic, after: Sequence[SampleRecord], before: Sequence[SampleRecord], n: int, seed: int
 ) -> tuple[Interval, int] | None:
     """after - before, and the number of tasks; None when a subset of the score has no task that both have
-    scored."""
+    scored.
+    """
     a, b = what.values(after), what.values(before)
     strata = _paired(what, a, b)
     seen = {task.split("/", 1)[0] for task in a.keys() & b.keys()}

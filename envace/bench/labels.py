@@ -1,9 +1,10 @@
 """What two runs must share to be compared: the labels that every benchmark writes under the same names.
 
 Flows in: a request, and what the adapter knows of its data. Flows out: entries of `ScoreRecord.versions`; the
-setup of a score, and in which of its parts two differ. Invariant: `user`, `judge`, `thinking` and `data`
-stand in every score, "none" where nobody plays the part; a score that lacks one of them came from elsewhere
-and is comparable with nothing."""
+setup of a score, and in which of its parts two differ.
+Invariant: `user`, `judge`, `thinking` and `data` stand in every score, "none" where nobody plays the part; a
+score that lacks one of them came from elsewhere and is comparable with nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def identity_of(
     env: HarnessEnv, request: EvalRequest, data_hash: str, said: Identity, versions: Mapping[str, str]
 ) -> Identity:
     """What stands in every score of an evaluation; `said` by the caller wins, its versions come before
-    `versions`."""
+    `versions`.
+    """
     known: Identity = {
         "harness": env.identity,
         "variant": request.variant,

@@ -1,8 +1,10 @@
 """Numbers with honest intervals: trials of one task are not independent, so tasks are what is resampled.
 
-Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval. Invariant: an
-estimate is a function of means over tasks of the mean over a task's trials; the same input and seed give the
-same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval (None)."""
+Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval.
+Invariant: an estimate is a function of means over tasks of the mean over a task's trials; the same input and
+seed give the same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval
+(None).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def stratified(
     strata: Mapping[str, np.ndarray], of: Callable[[Means], Number], n: int, seed: int
 ) -> Interval:
     """`of` the means of each stratum's tasks ([tasks, ...]), with an interval from `n` resamples of the tasks
-    within each stratum. `of` must work on numbers and, entry by entry, on arrays of them."""
+    within each stratum. `of` must work on numbers and, entry by entry, on arrays of them.
+    """
     point = float(of({name: tasks.mean(axis=0) for name, tasks in strata.items()}))
     if n < 1 or any(len(tasks) < 2 for tasks in strata.values()):
         return point, None, None
@@ -43,7 +46,8 @@ def stratified(
 
 def mean_of_strata(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
     """Macro average: the plain mean over strata of the mean over their tasks, which are drawn within each
-    stratum."""
+    stratum.
+    """
     means = {name: task_means(values) for name, values in strata.items()}
     return stratified(means, lambda m: sum(m.values()) / len(m), n, seed)
 
@@ -80,15 +84,17 @@ def chances(
     values: Values, k: int, of: Callable[[int, int, int], float] = all_succeed
 ) -> dict[str, list[float]]:
     """Task -> the chance of one of the two above, without bias. Raises ValueError for a task of fewer than k
-    trials."""
+    trials.
+    """
     if short := next((t for t, v in values.items() if len(v) < k), None):
         raise ValueError(f"task {short} has {len(values[short])} trials, pass^{k} needs {k}")
     return {task: [of(len(v), sum(x >= 1 for x in v), k)] for task, v in values.items()}
 
 
 def pass_hat_k(successes_by_task: Values, k: int) -> float:
-    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as `chances`
-    does."""
+    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as
+    `chances` does.
+    """
     if not successes_by_task:
         raise ValueError("no tasks")
     found = chances(successes_by_task, k)

@@ -55,7 +55,8 @@ async def evaluate(
 
     progress(done, total) is called as episodes end. memory_for(task, trial) gives what the committed run is
     told about private rehearsals. Raises DataError for a task without a world or with a broken rule,
-    StageFailed (PoolAborted) when only dead tasks come back."""
+    StageFailed (PoolAborted) when only dead tasks come back.
+    """
     if lost := next((t.id for t in tasks if t.world is None), None):
         raise DataError(f"task {lost} has no executable world, so it cannot be scored in one")
     for kind in {kind_of(task) for task in tasks}:

@@ -85,14 +85,13 @@ def start_guarded(
     cwd: Path | None = None,
     wrap: Sequence[str] = (),
     relays: Sequence[tuple[int, str]] = (),
-    isolated: bool = False,
     grace_s: float = GRACE_S,
 ) -> Child:
     """Start a command below the guard.
 
-    `wrap` stands before the guard (unshare ...); `relays` are pairs of a port to listen on inside and the
+    `wrap` stands before the guard (bwrap ...); `relays` are pairs of a port to listen on inside and the
     unix socket it leads to."""
-    order = {"argv": list(argv), "relays": list(relays), "isolated": isolated, "grace_s": grace_s}
+    order = {"argv": list(argv), "relays": list(relays), "grace_s": grace_s}
     popen = _popen([*wrap, sys.executable, "-I", str(GUARD)], env, output, cwd, subprocess.PIPE)
     child = Child(popen, grace_s, guarded=True)
     try:
@@ -123,7 +122,6 @@ def call(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     wrap: Sequence[str] = (),
-    isolated: bool = False,
     beat_s: float = 15.0,
 ) -> None:
     """Run a command to its end, its output to `log`, a line of progress now and then.
@@ -143,7 +141,7 @@ def call(
     env = env or dict(os.environ)
     with (
         log.open("ab") as output,
-        start_guarded(argv, env=env, output=output, cwd=cwd, wrap=wrap, isolated=isolated) as child,
+        start_guarded(argv, env=env, output=output, cwd=cwd, wrap=wrap) as child,
     ):
         code = child.wait(began + deadline_s, tick)
     if code is None:

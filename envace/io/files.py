@@ -96,6 +96,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+def git_blob(data: bytes) -> str:
+    """Git's name of a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
 def plain(record: JSON) -> JSON:
     """A record, or nested containers of records, as JSON data."""
     if hasattr(record, "__dataclass_fields__"):

@@ -1,9 +1,9 @@
 """Runs one command and ends everything it started. A program of its own, without any import of ours.
 
-Flows in: one line of JSON on stdin {argv, relays, isolated, grace_s}. Flows out: the command's exit status.
+Flows in: one line of JSON on stdin {argv, relays, grace_s}. Flows out: the command's exit status.
 Invariant: when stdin ends, or the command does, nothing it started is left: asked to end first, ended after
-`grace_s`. With `isolated` it runs inside a fresh network namespace, brings up loopback there and passes every
-connection to 127.0.0.1:<port> of `relays` on to a unix socket, the only way out.
+`grace_s`. With `relays` it runs inside a fresh network namespace, brings up loopback there and passes every
+connection to 127.0.0.1:<port> of theirs on to a unix socket, the only way out.
 """
 
 import ctypes
@@ -26,11 +26,12 @@ UP, GET_FLAGS, SET_FLAGS = 0x1, 0x8913, 0x8914  # IFF_UP, SIOCGIFFLAGS, SIOCSIFF
 
 
 def loopback_up() -> None:
-    """What `ip link set lo up` does, where there is no ip."""
+    """What `ip link set lo up` does, where there is no ip. bwrap has done it, and allows it no more."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(s, GET_FLAGS, request))[1]
-        fcntl.ioctl(s, SET_FLAGS, struct.pack("16sH14x", b"lo", flags | UP))
+        if not flags & UP:
+            fcntl.ioctl(s, SET_FLAGS, struct.pack("16sH14x", b"lo", flags | UP))
 
 
 def relay(server: socket.socket, path: str) -> None:
@@ -114,7 +115,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # ended by the end of stdin, in order
     adopt_orphans()
-    if order["isolated"]:
+    if order["relays"]:
         loopback_up()
     servers = [
         (socket.create_server(("127.0.0.1", port), backlog=512), path) for port, path in order["relays"]

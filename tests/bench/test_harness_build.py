@@ -73,7 +73,7 @@ def test_two_versions_stand_side_by_side_and_are_found_without_building(index, m
     assert (
         (value(one), value(two)) == ("1.0", "2.0") and one.root != two.root and one.identity != two.identity
     )
-    assert building.versions(one)["tinyharness"] == "1.0" and (one.source / "tinyharness").is_dir()
+    assert building.ready(one)["versions"]["tinyharness"] == "1.0" and (one.source / "tinyharness").is_dir()
     monkeypatch.setattr(building, "_make", None)
     assert building.build(spec("1.0"), root) == one
     assert not [p for p in root.iterdir() if p.suffix in (".partial", ".scratch")]
@@ -210,7 +210,7 @@ def test_a_checkout_is_the_pinned_revision_and_is_importable(index, repository):
         text=True,
         cwd="/",
     )
-    assert str(env.source) in out.stdout and building.missing(env) == []
+    assert str(env.source) in out.stdout and building.ready(env)["missing"] == []
     assert git_spec(folder, head).ref == git_spec("elsewhere", head).ref
 
 
@@ -228,7 +228,7 @@ def test_what_a_git_directory_lacks_comes_from_a_wheel(index, repository):
     path = "src/githarness/big.json"
     blob = lose(folder, path)
     env = building.build(git_spec(folder, head), index / ".harness", lambda s: None)
-    assert building.missing(env) == [path] and not (env.source / path).exists()
+    assert building.ready(env)["missing"] == [path] and not (env.source / path).exists()
     with pytest.raises(EnvironmentUnready, match="big.json is absent"):
         building.build(git_spec(folder, head, data={path: "0" * 64}), index / ".harness", lambda s: None)
     harness_kit.wheel(
@@ -236,7 +236,7 @@ def test_what_a_git_directory_lacks_comes_from_a_wheel(index, repository):
     )
     named = JobCompletion(path=path, package="holder==3.0", member="holder/big.json", blob=blob)
     env = building.build(git_spec(folder, head, completions=(named,)), index / ".harness", lambda s: None)
-    assert (env.source / path).read_text() == '{"big": 1}' and building.missing(env) == []
+    assert (env.source / path).read_text() == '{"big": 1}' and building.ready(env)["missing"] == []
     for change, says in (
         ({"member": "holder/bad.json"}, "is not the file of the pinned revision"),
         ({"member": "holder/none.json"}, "holds no holder/none.json"),
@@ -316,7 +316,7 @@ def test_a_spec_without_an_environment_is_ready_at_once(tmp_path):
     assert (
         str(env.python) == sys.executable
         and not (tmp_path / ".harness").exists()
-        and building.versions(env) == {}
+        and building.ready(env)["versions"] == {}
     )
 
 

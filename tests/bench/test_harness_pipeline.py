@@ -204,18 +204,14 @@ def test_a_canary_key_is_in_no_file_of_the_outputs(tmp_path, monkeypatch, isolat
     assert KEY not in json.dumps([to_json(r) for r in (*scores, *samples)])
 
 
-def test_a_user_that_is_the_agent_itself_is_warned_of(served, tmp_path):
+@pytest.mark.parametrize(("role", "warned"), [("user", True), ("judge", True), ("", False)])
+def test_a_user_that_is_the_agent_itself_is_warned_of(served, tmp_path, role, warned):
     agent = Endpoint(base_url=served[0], model="m")
-    for role, warned in (("user", True), ("judge", True), ("", False)):
-        said: list[str] = []
-        other = {role: replace(agent, base_url=served[0] + "/")} if role else {}
-        asked = replace(
-            harness_kit.request(served[0], tmp_path / "out"), roles=EvalRoles(agent=agent, **other)
-        )
-        pipeline._warn_shared(harness_kit.FakeBench(), asked, said.append)
-        assert bool(said) is warned and all(
-            f"warning: the {role} is the agent's own model" in x for x in said
-        )
+    other = {role: replace(agent, base_url=served[0] + "/")} if role else {}
+    asked = replace(harness_kit.request(served[0], tmp_path), roles=EvalRoles(agent=agent, **other))
+    said: list[str] = []
+    pipeline.check_roles("fake", asked, 60.0, said.append)
+    assert (f"fake: warning: the {role} is the agent's own model" in said[0]) is warned
 
 
 @pytest.mark.parametrize("role", ["user", "judge"])

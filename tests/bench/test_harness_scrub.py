@@ -36,7 +36,7 @@ def test_every_form_of_a_key_is_replaced(tmp_path):
     for name, text in shapes(KEY).items():
         (tmp_path / f"{name}.txt").write_text(text)
     (tmp_path / "clean.bin").write_bytes(os.urandom(1000))
-    changed = scrub_folder(tmp_path, {"K": KEY})
+    changed = scrub_folder(tmp_path, Secrets([KEY]))
     assert changed == sum(1 for text in shapes(KEY).values() if text)
     core = base64.b64encode(KEY.encode()).decode()[4:-4]
     for name in shapes(KEY):
@@ -63,7 +63,7 @@ def test_large_files_are_scrubbed_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(scrub, "PIECE", 1000)
     data = (b"\x00\xff" * 333 + KEY.encode()) * 50
     (tmp_path / "big.bin").write_bytes(data)
-    scrub_folder(tmp_path, {"K": KEY})
+    scrub_folder(tmp_path, Secrets([KEY]))
     assert (tmp_path / "big.bin").read_bytes() == data.replace(KEY.encode(), b"[redacted]")
 
 
@@ -74,7 +74,7 @@ def test_names_and_links_hold_no_key_and_links_are_not_followed(tmp_path):
     (folder / "x-canary-1234").mkdir(parents=True)
     (folder / "x-canary-1234" / "canary-1234.txt").write_text("fine")
     (folder / "link").symlink_to(outside)
-    scrub_folder(folder, {"K": "canary-1234"})
+    scrub_folder(folder, Secrets(["canary-1234"]))
     assert outside.read_text() == "canary-1234"
     assert [p for p in folder.rglob("*") if "canary" in p.name] == []
     assert not (folder / "link").exists() or "canary" not in os.readlink(folder / "link")
@@ -82,7 +82,7 @@ def test_names_and_links_hold_no_key_and_links_are_not_followed(tmp_path):
 
 def test_stand_ins_and_short_values_are_no_secrets(tmp_path):
     (tmp_path / "a.json").write_text('{"key": "EMPTY", "abc": 1}')
-    assert scrub_folder(tmp_path, {"A": "EMPTY", "B": "abc", "C": ""}) == 0
+    assert scrub_folder(tmp_path, Secrets(["EMPTY", "abc", ""])) == 0
 
 
 def test_what_only_looks_like_a_file_is_swept_away(tmp_path):

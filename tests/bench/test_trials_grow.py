@@ -27,7 +27,7 @@ bfcl_source, tau2_env = (
 @pytest.fixture(autouse=True)
 def built(monkeypatch):
     """Harnesses without a program have no installed versions."""
-    monkeypatch.setattr(resume, "versions", lambda env: {})
+    monkeypatch.setattr(resume, "ready", lambda env: {"versions": {}})
 
 
 WHOSE = {"policy": "p", "policy_hash": "h", "variant": "plain"}
@@ -35,7 +35,7 @@ WHOSE = {"policy": "p", "policy_hash": "h", "variant": "plain"}
 
 def left(adapter, env, request) -> "resume.Marks":
     """As an evaluation leaves its folders: each job begun, with a file in it, and done."""
-    marks = resume.Marks(adapter, env, request, WHOSE)
+    marks = resume.Marks.of(adapter, env, request, WHOSE)
     for job in adapter.plan(env, request):
         resume.begin(job, request.out, marks)
         folder = request.out.resolve() / job.name
@@ -51,7 +51,7 @@ def left(adapter, env, request) -> "resume.Marks":
 
 def begun_again(adapter, env, request) -> dict[str, str]:
     """Job -> done | goes on | empty, in a later evaluation."""
-    marks, said = resume.Marks(adapter, env, request, WHOSE), {}
+    marks, said = resume.Marks.of(adapter, env, request, WHOSE), {}
     for job in adapter.plan(env, request):
         if resume.done(job, request.out, marks):
             said[job.name] = "done"

@@ -48,7 +48,8 @@ class BfclOptions:
     """Of one request."""
     template_kwargs: bool = True
     """Tell the agent's chat template whether to think; false for endpoints that refuse
-    chat_template_kwargs."""
+    chat_template_kwargs.
+    """
     parallel: int = 1
     """Jobs beside each other (the harness runner's)."""
 

@@ -73,8 +73,9 @@ def expand(subsets: Iterable[str]) -> list[str]:
 
 
 def select(subsets: Iterable[str], reason_against: Callable[[str], str]) -> tuple[list[str], dict[str, str]]:
-    """Categories to run, and category -> reason for those that cannot be. Raises UserError when none is
-    left."""
+    """Categories to run, and category -> reason for those that cannot be. Raises UserError when
+    none is left.
+    """
     reasons = {c: reason_against(c) for c in expand(subsets or DEFAULT)}
     runnable = [c for c, reason in reasons.items() if not reason]
     skipped = {c: reason for c, reason in reasons.items() if reason}

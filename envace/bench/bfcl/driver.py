@@ -215,8 +215,9 @@ def handler(job, requests):
 
 
 def fitting(create, request, refused):
-    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are asked
-    for."""
+    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are
+    asked for.
+    """
     while True:
         try:
             return create(**request)
@@ -228,7 +229,8 @@ def fitting(create, request, refused):
 
 def spoken(message):
     """The message as history repeats it, and its thinking. Thinking is never part of an answer: the agentic
-    categories look for words in the answer, which thinking would supply."""
+    categories look for words in the answer, which thinking would supply.
+    """
     content, thinking = message.content or "", ""
     if "</think>" in content:
         thinking, content = content.rsplit("</think>", 1)

@@ -27,7 +27,8 @@ TRANSPORT = {
 
 def failed(row: dict) -> bool:
     """Whether BFCL wrote an error in place of an answer. A model that writes the same words left no
-    traceback."""
+    traceback.
+    """
     result = row.get("result")
     return "traceback" in row and isinstance(result, str) and result.startswith(PREFIX)
 

@@ -34,7 +34,8 @@ def question_ids(source: Path, category: str) -> list[str]:
 
 def prerequisite_ids(source: Path, category: str, ids: Sequence[str]) -> list[str]:
     """Conversations that fill the memory these entries ask about: whole chains, as each builds on the one
-    before."""
+    before.
+    """
     if category not in MEMORY:
         return []
     names = [f"memory_prereq_conversation/memory_{s}.json" for s in sorted({scenario(i) for i in ids})]
@@ -75,7 +76,8 @@ def _plain(text: str) -> str:
 
 def rows(source: Path, category: str, name: str = "") -> list[dict[str, JSON]]:
     """Rows of a data file (by default the category's questions) under the category's own ids, as memory and
-    web search ask the same questions in several categories. Raises DataError for one that cannot be read."""
+    web search ask the same questions in several categories. Raises DataError for one that cannot be read.
+    """
     shared = SHARED.get(category, category)
     found = _read(source / DATA / (name or _file(category)))
     return [row | {"id": row["id"].replace(shared, category)} for row in found]

@@ -47,7 +47,8 @@ def _non_live(v: Means) -> Number:
 
 def _live(v: Means) -> Number:
     """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full
-    run."""
+    run.
+    """
     return sum(bfcl.COUNTS[c] * v[c] for c in AST_LIVE) / sum(bfcl.COUNTS[c] for c in AST_LIVE)
 
 
@@ -79,7 +80,8 @@ DERIVED = {
 
 def estimate(name: str, values: Mapping[str, Values], n: int, seed: int) -> Interval | None:
     """The derived number with its interval from `n` resamples of the tasks within each category; None while a
-    category is absent. `values`: category -> task -> one value per trial."""
+    category is absent. `values`: category -> task -> one value per trial.
+    """
     derived = DERIVED[name]
     if any(not values.get(c) for c in derived.needs):
         return None
@@ -140,8 +142,9 @@ def score_records(
 def _over(
     name: str, records: Sequence[ScoreRecord], floors: Mapping[str, float], skipped: Mapping[str, str]
 ) -> ScoreRecord:
-    """What the records of a group share: counts of its categories, its floor, which categories were not
-    run."""
+    """What the records of a group share: counts of its categories, its floor, which categories
+    were not run.
+    """
     needs, of = DERIVED[name]
     parts = [r for r in records if r.subset in needs and r.source == "strict"]
     if not parts:  # at least one category was asked for, though none of these

@@ -5,7 +5,8 @@ Invariant: pure; a share of nothing is None, never 0 or 1.
 
 A *leaf* is a scalar (or an empty object or list) with its path. A leaf of the truth is *grounded* when its
 value stands in what REHEARSE was shown (records, history, the call) as a JSON value of its own: that part of
-the truth could be copied, the rest could only be known or guessed."""
+the truth could be copied, the rest could only be known or guessed.
+"""
 
 from __future__ import annotations
 

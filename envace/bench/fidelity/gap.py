@@ -9,7 +9,8 @@ Names: `gap/rehearsed` and `gap/true` success by the required items, `gap/succes
 state, `gap/collusion` rehearsed minus true. Without interval, of the rehearsed side's responses beside the
 true answers to the same calls (`envace.learn.collapse`): `gap/rehearsed_entropy` and `gap/true_entropy` in
 bits a field, `gap/rehearsed_refusals` and `gap/true_refusals`, `gap/grounded` share of recorded calls
-answered as recorded."""
+answered as recorded.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +56,9 @@ async def play_both(
     concurrency: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[Episode]]:
-    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an evaluation
-    does."""
+    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an
+    evaluation does.
+    """
     from envace.rollout.pool import episode_job, run_pool
     from envace.rollout.prompts import load_prompt_set
     from envace.rollout.sources import make_source

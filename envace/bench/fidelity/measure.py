@@ -1,9 +1,11 @@
 """Rehearsed responses held against true ones, beside predictors that need no model.
 
 Flows in: a policy and tasks whose calls have true responses. Flows out: scores from 0 to 1, and one row for
-each call, few-shot mode and predictor. Invariant: the prompt is the one training uses (`RehearsalSource`),
-with the records the method shows and, beside it, with none; predictors answer the very same calls; a response
-that breaks the contract, or is missing, counts as wrong everywhere."""
+each call, few-shot mode and predictor.
+Invariant: the prompt is the one training uses (`RehearsalSource`), with the records the method shows and,
+beside it, with none; predictors answer the very same calls; a response that breaks the contract, or is
+missing, counts as wrong everywhere.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ async def measure(
     """Rehearse at most `limit` calls (0: all) with the method's records and with none; greedy by default.
 
     Rows in the order of the pairs, by mode; `envace.bench.fidelity.scores.summarise` makes scores of them.
-    Raises what the policy raises."""
+    Raises what the policy raises.
+    """
     pairs = choose(tasks, limit, seed)
     gate = asyncio.Semaphore(concurrency)
     rows: list[FidelityRow] = []

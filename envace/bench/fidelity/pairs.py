@@ -3,7 +3,8 @@
 Flows in: tasks with records or a reference dialogue, and a world where one can be built. Flows out: `Pair`s.
 Invariant: a pair's history holds true responses only, and its truth was given by the world (or the data set)
 for that call at that point; a refusal is a truth like any other. A probe passes the tool's schema: a call
-that does not is refused before REHEARSE is asked."""
+that does not is refused before REHEARSE is asked.
+"""
 
 from __future__ import annotations
 

@@ -44,8 +44,9 @@ class Others:
 
 
 def constant(pair: Pair, others: Others) -> JSON:
-    """The most frequent response; the first in the alphabet of equals; NOTHING when there is no other
-    task."""
+    """The most frequent response; the first in the alphabet of equals; NOTHING when there is no
+    other task.
+    """
     found = others.truths(pair)
     return json.loads(min(found, key=lambda t: (-found[t], t))) if found else NOTHING
 

@@ -99,7 +99,8 @@ def lacking(env: HarnessEnv) -> list[str]:
 
 def files(options: FinMcpOptions) -> list[Path]:
     """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError,
-    UserError."""
+    UserError.
+    """
     if not options.is_local:
         return list(_fetched(options.uri, options.revision, options.patterns, tuple(options.sha256.items())))
     path = Path(options.uri)

@@ -119,7 +119,8 @@ def digest(paths: Iterable[Path]) -> str:
 
 def mined_tools(rows: Sequence[FinMcpRow]) -> list[ToolSchema]:
     """Tool schemas as far as gold calls show them: names and types of arguments, no descriptions, none
-    required."""
+    required.
+    """
     seen: dict[str, dict[str, str]] = {}
     for call in (call for row in rows for call in row.recorded):
         properties = seen.setdefault(call.name, {})

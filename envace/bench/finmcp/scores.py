@@ -65,7 +65,8 @@ def scored(sums: np.ndarray) -> np.ndarray:
 
 def estimate(by_task: Mapping[str, Sequence[Mapping[str, float]]], n: int, seed: int) -> dict[str, Interval]:
     """Every score with its 95 % interval from `n` resamples of whole tasks, recomputed from the resampled
-    sums."""
+    sums.
+    """
     sums = np.array([[sum(s[c] for s in by_task[t]) for c in COUNTS] for t in sorted(by_task)])
     scores = scored(sums.sum(axis=0))
     if len(sums) < 2 or n < 1:
@@ -112,7 +113,8 @@ def records(
 
 def _values(own: Sequence[SampleRecord], source: str, bootstrap: int, seed: int) -> dict[str, Interval]:
     """Metric -> score. Upstream counts the published scorer's own numbers where it takes for an answer what
-    strict calls a broken call."""
+    strict calls a broken call.
+    """
     by_task: dict[str, list[dict[str, float]]] = {}
     for s in own:
         upstream = source == "upstream"

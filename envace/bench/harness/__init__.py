@@ -1,2 +1,3 @@
 """Upstream benchmark harnesses: pinned programs in environments of their own, run as processes that talk to
-endpoints."""
+endpoints.
+"""

@@ -2,8 +2,10 @@
 
 Flows in: the text of an answer, or of a refusal; a file of JSON lines. Flows out: what is wrong with the
 answer; whether a call was left in it unread; how many tokens to ask for instead; the rows that were written
-whole. Invariant: standard library only, since the drivers load this file by its path in the interpreters of
-the harnesses."""
+whole.
+Invariant: standard library only, since the drivers load this file by its path in the interpreters of the
+harnesses.
+"""
 
 import json
 import re
@@ -41,7 +43,8 @@ def fewer(refusal, asked):
     fit.
 
     A server that says how long the prompt is gets the exact room, one that names a lower bound half of what
-    it was asked for."""
+    it was asked for.
+    """
     limit, prompt = LIMIT.search(refusal), PROMPT.search(refusal)
     if not limit or not prompt or ASKED.search(refusal) or not asked:
         return 0
@@ -78,7 +81,8 @@ def problem_of(status, text):
 
 def cut_short(text):
     """Whether an answer ended at its token limit. Upstream mends a judge's torn JSON and loses verdicts in
-    silence."""
+    silence.
+    """
     try:
         return json.loads(text)["choices"][0].get("finish_reason") == "length"
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -97,7 +101,8 @@ def well_formed(call):
 
 def read_rows(file):
     """The objects of a JSON Lines file; none where there is no file. A line cut off by a kill is one that is
-    missing."""
+    missing.
+    """
     rows = []
     for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
         try:

@@ -1,192 +1,39 @@
 """A pinned harness in an environment of its own, made once.
 
 Flows in: a `HarnessSpec`, `locks/harness/<lock>`, a package index and a git source on first use. Flows out:
-`<root>/<ref>/` with `venv/`, `source/` (git) and `ready.json`. Invariant: the folder of a `ref` is whole or
-absent: it is made as `<ref>.partial` and renamed. It is used only while its lock and data are those it was
-made from. Two versions are two folders. Once made, no network is needed."""
+`<root>/<ref>/` with `venv/`, `source/` (git) and `ready.json`.
+Invariant: the folder of a `ref` is whole or absent: it is made as `<ref>.partial` and renamed. It is used
+only while its lock and data are those it was made from. Two versions are two folders. Once made, no network
+is needed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from envace.bench.harness import interpreters, sources
-from envace.bench.harness.smoke import smoke
+from envace.bench.harness import isolate, sources
+from envace.bench.harness.interpreters import find_python, find_uv
 from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
 from envace.io.files import sha256, write_text
 from envace.io.redact import Redactor
+from envace.types import JSON
 
 LOCKS = Path(__file__).resolve().parents[3] / "locks" / "harness"
 READY = "ready.json"
 INSTALL_S = 3600.0
+IMPORT_S = 600.0  # importing litellm takes half a minute on a busy laptop
 WAIT_S = 2.0  # between looks at a lock that another builder holds
-
-
-def build(spec: HarnessSpec, root: Path, say: Say = print) -> HarnessEnv:
-    """The built harness, made now if need be. Raises EnvironmentUnready with one sentence that names the
-    fix."""
-    if env := find(spec, root):
-        return env
-    root.mkdir(parents=True, exist_ok=True)
-    with _alone(root / f"{spec.ref}.lock", spec, say):
-        if env := find(spec, root):  # somebody else has just made it
-            return env
-        return _make(spec, root.resolve(), say)
-
-
-def find(spec: HarnessSpec, root: Path) -> HarnessEnv | None:
-    """The harness when it is built and intact, else None. A spec of kind "none" needs no building."""
-    env = _env(spec, root.resolve())
-    if spec.kind == "none":
-        return env
-    try:
-        said = json.loads((env.root / READY).read_text())
-    except (OSError, ValueError):
-        return None
-    lock = LOCKS / spec.lock
-    intact = (
-        env.python.exists()
-        and lock.is_file()
-        and said.get("lock") == sha256(lock)
-        and not _wrong_data(spec, env)
-    )
-    return env if intact else None
-
-
-def missing(env: HarnessEnv) -> list[str]:
-    """Files that the pinned revision lists and its source lacked, none of which `spec.data` asks for."""
-    return json.loads((env.root / READY).read_text())["missing"] if env.spec.kind == "git" else []
-
-
-def versions(env: HarnessEnv) -> dict[str, str]:
-    """What the environment holds, for ScoreRecord.versions."""
-    return json.loads((env.root / READY).read_text())["versions"] if env.spec.kind != "none" else {}
-
-
-def _env(spec: HarnessSpec, root: Path) -> HarnessEnv:
-    folder = root / spec.ref
-    if spec.kind == "none":
-        return HarnessEnv(spec=spec, root=folder, python=Path(sys.executable), source=folder)
-    packages = folder / "venv" / "lib" / f"python{spec.python}" / "site-packages"
-    source = folder / "source" if spec.kind == "git" else packages
-    return HarnessEnv(spec=spec, root=folder, python=folder / "venv" / "bin" / "python", source=source)
-
-
-@contextmanager
-def _alone(path: Path, spec: HarnessSpec, say: Say) -> Iterator[None]:
-    lock = FileLock(path)
-    try:
-        held = lock.acquire(timeout=0)
-    except Timeout:
-        say(f"{spec.name}: somebody else is building {spec.ref}; waiting")
-        held = lock.acquire(poll_interval=WAIT_S)
-    with held:
-        yield
-
-
-def _make(spec: HarnessSpec, root: Path, say: Say) -> HarnessEnv:
-    began, final, partial = time.monotonic(), root / spec.ref, root / f"{spec.ref}.partial"
-    log = root / f"{spec.ref}.log"
-    log.unlink(missing_ok=True)
-    if not (LOCKS / spec.lock).is_file():
-        raise EnvironmentUnready(
-            f"locks/harness/{spec.lock} is missing, which {spec.name} is installed from: restore it"
-        )
-    if final.exists():
-        say(f"{spec.name}: {final.name} is not intact or its lock changed; making it anew")
-    shutil.rmtree(partial, ignore_errors=True)
-    scratch = root / f"{spec.ref}.scratch"
-    try:
-        made = _fill(spec, partial, scratch, log, say)
-        made["seconds"] = round(time.monotonic() - began, 1)
-        write_text(partial / READY, json.dumps(made, indent=1))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(partial, final)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(scratch, ignore_errors=True)
-        _redact(log)
-    say(f"{spec.name}: ready in {final.name} after {made['seconds']:.0f} s")
-    return _env(spec, root)
-
-
-def _fill(spec: HarnessSpec, partial: Path, scratch: Path, log: Path, say: Say) -> dict[str, object]:
-    """Everything but the last rename; returns what ready.json says."""
-    partial.mkdir(parents=True)
-    env, lock = _moved(spec, partial), LOCKS / spec.lock
-    absent = []
-    if spec.kind == "git":  # first: it needs the least time to fail
-        env.source.mkdir()
-        absent = sources.checkout(spec, env.source, scratch, log, say)
-        if absent:
-            say(f"{spec.name}: {len(absent)} files of the revision are not in its source, e.g. {absent[0]}")
-        _demand(spec, env)
-    python = interpreters.find_python(spec.python)
-    say(f"{spec.name}: installing locks/harness/{spec.lock} for Python {spec.python}")
-    _install(spec, env, python, lock, log, say)
-    _demand(spec, env)
-    if spec.kind == "git":
-        _importable(env)
-    say(f"{spec.name}: importing it")
-    held = smoke(env.python, spec.imports, log, say, spec.name)
-    return {
-        "ref": spec.ref,
-        "spec": asdict(spec) | {"uri": Redactor().text(spec.uri)},
-        "lock": sha256(lock),
-        "missing": absent,
-        "versions": held,
-    }
-
-
-def _moved(spec: HarnessSpec, folder: Path) -> HarnessEnv:
-    """The environment as it stands before the rename."""
-    env = _env(spec, folder.parent)
-    at = {name: folder / getattr(env, name).relative_to(env.root) for name in ("python", "source")}
-    return HarnessEnv(spec=spec, root=folder, **at)
-
-
-def _install(spec: HarnessSpec, env: HarnessEnv, python: Path, lock: Path, log: Path, say: Say) -> None:
-    uv = str(interpreters.find_uv())
-    environ = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
-    environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
-    more = {
-        "env": environ,
-        "log": log,
-        "deadline_s": INSTALL_S,
-        "say": say,
-        "what": f"installation of {spec.name}",
-    }
-    venv = env.python.parent.parent
-    try:
-        children.call(
-            [uv, "venv", "--quiet", "--relocatable", "--no-config", "--python", str(python), str(venv)],
-            **more,
-        )
-        # Copies: a file linked with uv's cache would carry a change to every other environment.
-        options = "--quiet --no-config --no-deps --link-mode copy --python".split()
-        shelf = ["--no-index"] if _shelf_only(environ) else []
-        install = [uv, "pip", "install", *options, str(env.python), *shelf]
-        children.call([*install, "-r", str(lock)], **more)
-    except StageFailed as e:
-        raise EnvironmentUnready(f"{_cause(spec, log)} ({Redactor().text(str(e))})") from None
-
-
-def _shelf_only(environ: Mapping[str, str]) -> bool:
-    """Whether the user wants wheels of a folder alone. uv has no variable for it, pip's is PIP_NO_INDEX."""
-    return environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on")
-
-
+# how uv says that it cannot reach an index
 OFFLINE = (
     "error sending request",
     "could not connect",
@@ -195,45 +42,180 @@ OFFLINE = (
     "timed out",
     "connection refused",
 )
+IMPORTS = """
+import importlib, json, sys
+from importlib.metadata import distributions
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+with open(sys.argv[1], "w") as f:
+    json.dump({d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]}, f)
+"""
 
 
-def _cause(spec: HarnessSpec, log: Path) -> str:
-    text = log.read_text(errors="replace").lower() if log.exists() else ""
-    if any(sign in text for sign in OFFLINE):
-        return (
-            f"the package index could not be reached for {spec.name}: allow access to it (needed once only) "
-            "and build again"
-        )
-    return f"locks/harness/{spec.lock} could not be installed: mend the lock, or look into the log"
+def build(spec: HarnessSpec, root: Path, say: Say = print) -> HarnessEnv:
+    """The built harness, made now if need be. Raises EnvironmentUnready, naming the fix."""
+    if env := find(spec, root):
+        return env
+    root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(root / f"{spec.ref}.lock")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        say(f"{spec.name}: somebody else is building {spec.ref}; waiting")
+        held = lock.acquire(poll_interval=WAIT_S)
+    with held:
+        return find(spec, root) or _make(spec, root.resolve(), say)  # somebody else may just have made it
 
 
-def _demand(spec: HarnessSpec, env: HarnessEnv) -> None:
-    """Raises EnvironmentUnready for data that is not what the spec pins."""
-    if wrong := _wrong_data(spec, env):
+def find(spec: HarnessSpec, root: Path) -> HarnessEnv | None:
+    """The harness when it is built and intact, else None. A spec of kind "none" needs no building."""
+    env = HarnessEnv.at(spec, root.resolve() / spec.ref)
+    if spec.kind == "none":
+        return env
+    try:
+        made = ready(env)["lock"] == sha256(LOCKS / spec.lock)
+    except (OSError, ValueError, KeyError):
+        return None
+    return env if made and env.python.exists() and not _wrong_data(env) else None
+
+
+def ready(env: HarnessEnv) -> dict[str, JSON]:
+    """What is known of a built environment: `lock`, `versions` (for ScoreRecord.versions) and `missing`,
+    files that the pinned revision lists and its source lacked, none of which `spec.data` asks for.
+    """
+    if env.spec.kind == "none":
+        return {"versions": {}, "missing": []}
+    return json.loads((env.root / READY).read_text())
+
+
+def _make(spec: HarnessSpec, root: Path, say: Say) -> HarnessEnv:
+    """Everything into `<ref>.partial`, which takes its name when it is whole."""
+    final, partial, scratch, log = (root / f"{spec.ref}{end}" for end in ("", ".partial", ".scratch", ".log"))
+    lock, env, began = LOCKS / spec.lock, HarnessEnv.at(spec, partial), time.monotonic()
+    log.unlink(missing_ok=True)
+    if not lock.is_file():
         raise EnvironmentUnready(
-            f"{spec.name}'s {wrong[0]} "
-            f"{'differs from its pinned sha256' if (env.source / wrong[0]).exists() else 'is absent'}"
-            f"{f' (and {len(wrong) - 1} more files)' if wrong[1:] else ''}: use a source that holds revision "
-            f"{spec.version[:12]} whole"
+            f"locks/harness/{spec.lock} is missing, which {spec.name} is installed from: restore it"
+        )
+    if final.exists():
+        say(f"{spec.name}: {final.name} is not intact or its lock changed; making it anew")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        absent = []
+        if spec.kind == "git":  # first: it needs the least time to fail
+            absent = sources.checkout(spec, env.source, scratch, log, say)
+            _check_data(env)
+        _install(env, lock, log, say)
+        _check_data(env)
+        uri = Redactor().text(spec.uri)
+        about = {
+            "ref": spec.ref,
+            "spec": asdict(spec) | {"uri": uri},
+            "lock": sha256(lock),
+            "missing": absent,
+        }
+        about["versions"] = smoke(env, log, say)
+        about["seconds"] = round(time.monotonic() - began, 1)
+        write_text(partial / READY, json.dumps(about, indent=1))
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(partial, final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+        if log.exists():
+            write_text(log, Redactor().text(log.read_text(errors="replace")))
+    say(f"{spec.name}: ready in {final.name} after {about['seconds']:.0f} s")
+    return HarnessEnv.at(spec, final)
+
+
+def _install(env: HarnessEnv, lock: Path, log: Path, say: Say) -> None:
+    """The lock's packages, and a checkout importable. Raises EnvironmentUnready."""
+    spec, uv, python = env.spec, str(find_uv()), find_python(env.spec.python)
+    say(f"{spec.name}: installing locks/harness/{spec.lock} for Python {spec.python}")
+    environ = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
+    environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
+    # who wants wheels of a folder alone says so to pip; uv has no variable for it
+    shelf = ["--no-index"] if environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else []
+    venv = [
+        *"venv --quiet --relocatable --no-config --python".split(),
+        str(python),
+        str(env.python.parents[1]),
+    ]
+    # copies: a file linked with uv's cache would carry a change to every other environment
+    install = [
+        *"pip install --quiet --no-config --no-deps --link-mode copy --python".split(),
+        str(env.python),
+    ]
+    try:
+        for argv in (venv, [*install, *shelf, "-r", str(lock)]):
+            children.call(
+                [uv, *argv],
+                what=f"installation of {spec.name}",
+                log=log,
+                deadline_s=INSTALL_S,
+                say=say,
+                env=environ,
+            )
+    except StageFailed as e:
+        cause = f"locks/harness/{spec.lock} could not be installed: mend the lock, or look into the log"
+        if any(sign in log.read_text(errors="replace").lower() for sign in OFFLINE):
+            cause = (
+                f"the package index could not be reached for {spec.name}: allow access to it (needed once "
+                "only) and build again"
+            )
+        raise EnvironmentUnready(f"{cause} ({Redactor().text(str(e))})") from None
+    if spec.kind == "git":  # on the environment's path, relative, so that it can move
+        code = env.source / "src" if (env.source / "src").is_dir() else env.source
+        (env.packages / "harness.pth").write_text(os.path.relpath(code, env.packages) + "\n")
+
+
+def smoke(env: HarnessEnv, log: Path, say: Say) -> dict[str, str]:
+    """Import the harness and return the version of all its environment holds.
+
+    In a process of its own with an empty network where the system allows that, so that an import which needs
+    the web fails here and not in an evaluation. Raises EnvironmentUnready naming what did not import.
+    """
+    name = env.spec.name
+    say(f"{name}: importing it")
+    with tempfile.TemporaryDirectory(prefix="ea-") as home:
+        found = Path(home, "versions.json")
+        environ = {
+            "HOME": home,
+            "TMPDIR": home,
+            "PATH": os.defpath,
+            "LANG": "C.UTF-8",
+            "PYTHONNOUSERSITE": "1",
+        }
+        environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
+        argv = [str(env.python), "-c", IMPORTS, str(found), *env.spec.imports]
+        try:
+            children.call(
+                argv,
+                what=f"import of {name}",
+                log=log,
+                deadline_s=IMPORT_S,
+                say=say,
+                env=environ,
+                cwd=Path(home),
+                wrap=isolate.wrap() or (),
+            )
+        except StageFailed as e:
+            raise EnvironmentUnready(f"{e}: the lock of {name} does not fit it") from None
+        return json.loads(found.read_text())
+
+
+def _check_data(env: HarnessEnv) -> None:
+    """Raises EnvironmentUnready for data that is not what the spec pins."""
+    if wrong := _wrong_data(env):
+        why = "differs from its pinned sha256" if (env.source / wrong[0]).exists() else "is absent"
+        more = f" (and {len(wrong) - 1} more files)" if wrong[1:] else ""
+        raise EnvironmentUnready(
+            f"{env.spec.name}'s {wrong[0]} {why}{more}: use a source that holds revision "
+            f"{env.spec.version[:12]} whole"
         )
 
 
-def _wrong_data(spec: HarnessSpec, env: HarnessEnv) -> list[str]:
-    return [
-        name
-        for name, wanted in spec.data.items()
-        if not (env.source / name).is_file() or sha256(env.source / name) != wanted
-    ]
-
-
-def _importable(env: HarnessEnv) -> None:
-    """Put the checkout (its src folder where there is one) on the environment's path, relative, so that it
-    can move."""
-    packages = env.root / "venv" / "lib" / f"python{env.spec.python}" / "site-packages"
-    code = env.source / "src" if (env.source / "src").is_dir() else env.source
-    (packages / "harness.pth").write_text(os.path.relpath(code, packages) + "\n")
-
-
-def _redact(log: Path) -> None:
-    if log.exists():
-        write_text(log, Redactor().text(log.read_text(errors="replace")))
+def _wrong_data(env: HarnessEnv) -> list[str]:
+    files = {name: env.source / name for name in env.spec.data}
+    return [name for name, f in files.items() if not f.is_file() or sha256(f) != env.spec.data[name]]

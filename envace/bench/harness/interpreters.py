@@ -20,10 +20,11 @@ def find_python(version: str) -> Path:
     """An interpreter of that version ("3.12"): the variable PYTHON312, this one, PATH, pyenv, uv, in this
     order.
 
-    Raises EnvironmentUnready when there is none.
+    Raises EnvironmentUnready when there is none. uv alone would not do: it stops at a shim of pyenv.
     """
     variable = f"PYTHON{version.replace('.', '')}"
-    for candidate in _pythons(version, os.environ.get(variable)):
+    named = os.environ.get(variable)  # who names one does not want another
+    for candidate in [named] if named else _pythons(version):
         if _says(candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])") == version:
             return Path(candidate)
     raise EnvironmentUnready(
@@ -32,16 +33,12 @@ def find_python(version: str) -> Path:
     )
 
 
-def _pythons(version: str, named: str | None) -> Iterator[str]:
-    if named:
-        yield named
-        return  # who names one does not want another
+def _pythons(version: str) -> Iterator[str]:
     yield sys.executable
     yield f"python{version}"
-    if shutil.which("pyenv") and (root := _says("pyenv", "root")):
+    if root := _says("pyenv", "root"):
         yield from sorted(map(str, Path(root, "versions").glob(f"{version}*/bin/python")), reverse=True)
-    if found := _says(str(find_uv()), "python", "find", "--no-python-downloads", version):
-        yield found
+    yield _says(str(find_uv()), "python", "find", "--no-python-downloads", version)
 
 
 def find_uv() -> Path:

@@ -1,9 +1,10 @@
 """A network of its own for a job: nothing but the addresses it was given.
 
-Flows in: a job. Flows out: how to start it (`unshare ...`), the ports to listen on inside, and the job with
-its addresses as they are called there; or None where the system allows no namespaces. Invariant: a loopback
-address keeps its name and port inside, any other becomes 127.0.0.1:<port>. Only the text of those addresses
-is changed."""
+Flows in: a job. Flows out: how to start it (`bwrap ...` or `unshare ...`), the ports to listen on inside, and
+the job with its addresses as they are called there; or None where the system allows no namespaces.
+Invariant: a loopback address keeps its name and port inside, any other becomes 127.0.0.1:<port>. Only the
+text of those addresses is changed.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +21,22 @@ from envace.io.addresses import is_loopback, origin
 
 FIRST_PORT = 20080  # of remote addresses, inside, where every port is free
 WAYS = (
-    ("--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"),
-    ("--user", "--map-root-user", "--net"),  # where /proc may not be mounted
+    "bwrap --dev-bind / / --proc /proc --unshare-net --unshare-pid --new-session --die-with-parent --",
+    "unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc --",
+    "unshare --user --map-root-user --net --",  # where /proc may not be mounted
 )
 CHECK_S = 20.0
 
 
 @cache
 def wrap() -> tuple[str, ...] | None:
-    """The command that stands before a program to give it an empty network; None where that is not
-    allowed."""
-    unshare = shutil.which("unshare")
-    for way in WAYS if unshare else ():
+    """The command that stands before a program to give it an empty network; None where none is allowed."""
+    for way in WAYS:
+        program, *options = way.split()
+        command = (shutil.which(program) or "", *options)
         try:
-            command = (unshare, *way, "--")
-            if not subprocess.run([*command, "true"], capture_output=True, timeout=CHECK_S).returncode:
-                return command  # type: ignore[return-value]
+            if subprocess.run([*command, "true"], capture_output=True, timeout=CHECK_S).returncode == 0:
+                return command
         except (OSError, subprocess.TimeoutExpired):
             continue
     return None
@@ -55,12 +56,12 @@ def inside(job: HarnessJob) -> Inside | None:
     command = None if job.open_network else wrap()
     if command is None:
         return None
-    ports = _ports(job.reaches)
-    return Inside(wrap=command, ports=ports, job=_renamed(job, ports))
+    ports = ports_of(job.reaches)
+    return Inside(wrap=command, ports=ports, job=renamed(job, ports))
 
 
-def _ports(addresses: Sequence[str]) -> dict[str, int]:
-    """One port an origin. Loopback first: theirs are given."""
+def ports_of(addresses: Sequence[str]) -> dict[str, int]:
+    """One port per origin. Loopback first: theirs are given."""
     ports: dict[str, int] = {}
     for address in sorted(addresses, key=lambda a: (not is_loopback(a), a)):
         target = origin(address)
@@ -71,23 +72,18 @@ def _ports(addresses: Sequence[str]) -> dict[str, int]:
     return ports
 
 
-def _keeps_name(address: str) -> bool:
-    """What a program inside reaches by the same text: plain http on the loopback address it would look up."""
-    return urlsplit(address).scheme == "http" and urlsplit(address).hostname in ("localhost", "127.0.0.1")
-
-
-def _renamed(job: HarnessJob, ports: dict[str, int]) -> HarnessJob:
+def renamed(job: HarnessJob, ports: dict[str, int]) -> HarnessJob:
     """The job with every address written as it is reached inside, user and password kept."""
     names: dict[str, str] = {}
     for address in job.reaches:
         parts, port = urlsplit(address), ports[origin(address)]
-        own = urlsplit(origin(address)).port
-        if not (_keeps_name(address) and own == port):
+        if not (_keeps_name(address) and urlsplit(origin(address)).port == port):
             user = parts.netloc.rpartition("@")[0]
             names[f"{parts.scheme}://{parts.netloc}"] = f"http://{user + '@' if user else ''}127.0.0.1:{port}"
     if not names:
         return job
-    find = re.compile("|".join(re.escape(n) + r"(?![\w.:-])" for n in sorted(names, key=len, reverse=True)))
+    longest_first = sorted(names, key=len, reverse=True)
+    find = re.compile("|".join(re.escape(name) + r"(?![\w.:-])" for name in longest_first))
 
     def rename(text: str) -> str:
         return find.sub(lambda m: names[m[0]], text)
@@ -98,3 +94,8 @@ def _renamed(job: HarnessJob, ports: dict[str, int]) -> HarnessJob:
         env={k: rename(v) for k, v in job.env.items()},
         files={k: rename(v) for k, v in job.files.items()},
     )
+
+
+def _keeps_name(address: str) -> bool:
+    """What a program inside reaches by the same text: plain http on the loopback address it would look up."""
+    return urlsplit(address).scheme == "http" and urlsplit(address).hostname in ("localhost", "127.0.0.1")

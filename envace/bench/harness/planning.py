@@ -2,7 +2,8 @@
 
 Flows in: an `EvalRequest`, the options of `params.yaml`. Flows out: typed options, task ids, `HarnessJob`s.
 Invariant: a key is named by its variable and never stands in a job; a limit picks the same tasks for every
-policy; a score says of thinking what the agent's server was told, never what was meant."""
+policy; a score says of thinking what the agent's server was told, never what was meant.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ JOB_FILE = "job.json"
 
 def read_options(benchmark: str, cls: type[T], options: Mapping[str, JSON]) -> T:
     """A benchmark's options as its dataclass; lists become tuples. Raises UserError for a name it does not
-    have."""
+    have.
+    """
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if unknown := sorted(set(options) - set(known)):
         raise UserError(f"{benchmark} has no option {unknown[0]!r}; known are {', '.join(known)}")
@@ -44,7 +46,8 @@ def check_one_of(benchmark: str, name: str, value: str, allowed: Collection[str]
 
 def choose(ids: Sequence[str], limit: int, seed: int, wanted: Collection[str] = ()) -> list[str]:
     """`limit` ids by hash of seed and id, in the order they came; 0 is all. `wanted` ids count before any
-    limit."""
+    limit.
+    """
     if wanted:
         return [i for i in ids if i in wanted]
     if not limit or limit >= len(ids):
@@ -85,7 +88,8 @@ def check_room(benchmark: str, agent: Endpoint) -> None:
 
 def refuse_query(benchmark: str, endpoint: Endpoint) -> None:
     """The client library of some harnesses appends to the whole address. Raises UserError where that would
-    break."""
+    break.
+    """
     if urlsplit(endpoint.base_url).query:
         raise UserError(
             f"{benchmark} cannot ask {endpoint.model}: its client puts the path behind the query of the "
@@ -96,7 +100,8 @@ def refuse_query(benchmark: str, endpoint: Endpoint) -> None:
 
 def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
     """What a driver is told of an endpoint: address, model, variable of its key (empty without one), request
-    body."""
+    body.
+    """
     s = endpoint.sampling
     body: dict[str, JSON] = {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens}
     if s.top_k > 0:
@@ -111,7 +116,8 @@ def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
 
 def thinking_body(request: EvalRequest) -> dict[str, JSON]:
     """What tells the agent's chat template whether to think. The option `template_kwargs: false` leaves it
-    out."""
+    out.
+    """
     if not request.options.get("template_kwargs", True):
         return {}
     return {"chat_template_kwargs": {"enable_thinking": request.thinking}}
@@ -146,7 +152,8 @@ def driver_job(
     """The process that runs a driver in the harness's interpreter on `settings`, which it finds in job.json.
 
     asked: variable of the driver -> the endpoint whose key it holds. `reaches` are addresses beside theirs.
-    Given what an interrupted run left, every driver goes on there."""
+    Given what an interrupted run left, every driver goes on there.
+    """
     keys = {variable: e.key_env for variable, e in asked.items() if e.key_env}
     return HarnessJob(
         name=name,

@@ -26,10 +26,7 @@ HARNESSES: dict[str, tuple[str, dict[str, JSON]]] = {
     "vita": ("vita", {}),
     "finmcp": ("finmcp", {"mode": "live", "mcp_url": "http://localhost"}),  # built alike for every server
 }
-
-
-# Data beside the environment: harness -> the function (environment, none where there is none) that says what
-# lacks.
+# Data beside the environment: harness -> the function that says what a built one lacks.
 DATA = {"vita": "envace.bench.vita.tasks:lacking", "finmcp": "envace.bench.finmcp.data:lacking"}
 
 
@@ -44,12 +41,16 @@ def adapter(name: str) -> Adapter:
     if name not in ADAPTERS:
         raise UserError(f"no benchmark {name!r} runs in an upstream harness; known are {', '.join(ADAPTERS)}")
     module, _, cls = ADAPTERS[name].partition(":")
-    return getattr(import_module(module), cls)()
+    try:
+        return getattr(import_module(module), cls)()
+    except ImportError as e:
+        raise UserError(f"the adapter of {name} cannot be imported: {e}") from e
 
 
 def check(name: str, options: dict[str, JSON]) -> None:
     """Whether a benchmark can be asked for with these options, subsets among them. Raises UserError; starts
-    nothing."""
+    nothing.
+    """
     found, rest = adapter(name), dict(options)
     asked = rest.pop("subsets", None) or found.default
     if not isinstance(asked, list | tuple) or not all(isinstance(s, str) for s in asked):
@@ -62,8 +63,7 @@ def check(name: str, options: dict[str, JSON]) -> None:
 
 
 def harness(name: str, **options: JSON) -> HarnessSpec:
-    """The pinned harness of that name; `options` are added to its own. Raises UserError for an unknown
-    name."""
+    """The pinned harness of that name; `options` are added to its own. UserError for an unknown name."""
     if name not in HARNESSES:
         raise UserError(f"no harness is called {name!r}; known are {', '.join(HARNESSES)}")
     benchmark, own = HARNESSES[name]

@@ -1,14 +1,15 @@
 """Keys out of everything a harness wrote, whatever form it wrote them in.
 
-Flows in: a folder or a stream of bytes, and the keys. Flows out: the same with every key replaced. Invariant:
-a key is found in every form of `io.redact`, across the borders of the pieces it is read in; file names are
-searched too. Links are not followed."""
+Flows in: a folder and the keys. Flows out: the same with every key replaced.
+Invariant: a key is found in every form of `io.redact`, across the borders of the pieces it is read in; file
+names are searched too. Links are not followed.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -16,34 +17,31 @@ from envace.io.files import replacing
 from envace.io.redact import Secrets, Stream
 
 PIECE = 1 << 20
+ERRORS = "surrogateescape"  # what file names may hold
 
 
-def scrub_folder(folder: Path, secrets: Mapping[str, str]) -> int:
-    """Replace every value of `secrets` in every file below `folder`, and in their names. Returns files
-    changed."""
-    found, changed = Secrets(secrets.values()), 0
+def scrub_folder(folder: Path, secrets: Secrets) -> int:
+    """Replace every secret in every file below `folder`, and in their names. Returns files changed."""
+    changed = 0
     for place, folders, files in os.walk(folder, topdown=False):
         for name in files:
             path = Path(place, name)
             info = path.lstat()
             if stat.S_ISREG(info.st_mode):
                 path.chmod(info.st_mode | 0o600)
-                changed += _scrub_file(path, found)
-            elif stat.S_ISLNK(info.st_mode) and (link := os.readlink(path)) != found.text(
-                link, "surrogateescape"
-            ):
+                changed += _scrub_file(path, secrets)
+            elif stat.S_ISLNK(info.st_mode) and (link := os.readlink(path)) != secrets.text(link, ERRORS):
                 path.unlink()
                 changed += 1
         for name in (*files, *folders):
-            clean = found.text(name, "surrogateescape")
+            clean = secrets.text(name, ERRORS)
             if clean != name and os.path.lexists(Path(place, name)):
                 os.replace(Path(place, name), Path(place, clean))
     return changed
 
 
 def sweep(folder: Path, allowed: Iterable[Path]) -> int:
-    """Remove what only looks like a file of ours: links that lead out of `allowed`, pipes, sockets,
-    devices."""
+    """Remove what only looks like a file: links that lead out of `allowed`, pipes, sockets, devices."""
     roots, removed = [Path(os.path.realpath(a)) for a in allowed], 0
     for place, folders, files in os.walk(folder):
         for name in (*files, *folders):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 
@@ -37,9 +38,9 @@ class JobCompletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessSpec:
-    """One pinned harness. `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", python="3.11",
-    lock="bfcl.lock", imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json":
-    "<sha256>"})`."""
+    """One pinned harness: `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", lock="bfcl.lock",
+    imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json": "<sha256>"})`.
+    """
 
     name: str  # bfcl | tau2 | tau2-fork | vita | finmcp
     version: str  # what scores are labelled with: a package version or a git revision (40 hex)
@@ -48,9 +49,7 @@ class HarnessSpec:
     python: str = "3.11"  # "3.11" or "3.12": the interpreter the environment is made with
     lock: str  # file under locks/harness/: exact versions, no addresses
     imports: tuple[str, ...] = ()  # modules a smoke test imports, in the environment
-    data: dict[str, str] = field(
-        default_factory=dict
-    )  # file: sha256, inside the source (git) or site-packages
+    data: dict[str, str] = field(default_factory=dict)  # file inside the source or site-packages: its sha256
     completions: tuple[JobCompletion, ...] = ()
     label: str = ""  # shown beside every score: "nvidia fork, v0.2 tasks"
 
@@ -71,6 +70,19 @@ class HarnessEnv:
     python: Path  # its interpreter
     source: Path  # checkout, or site-packages for a package
 
+    @classmethod
+    def at(cls, spec: HarnessSpec, root: Path) -> HarnessEnv:
+        """The environment a folder holds, or will hold; one of kind "none" is this interpreter's."""
+        if spec.kind == "none":
+            return cls(spec=spec, root=root, python=Path(sys.executable), source=root)
+        env = cls(spec=spec, root=root, python=root / "venv" / "bin" / "python", source=root / "source")
+        return env if spec.kind == "git" else replace(env, source=env.packages)
+
+    @property
+    def packages(self) -> Path:
+        """Its site-packages."""
+        return self.root / "venv" / "lib" / f"python{self.spec.python}" / "site-packages"
+
     @property
     def identity(self) -> str:
         """What stands in ScoreRecord.harness."""
@@ -84,6 +96,11 @@ class EvalRoles:
     agent: Endpoint
     user: Endpoint | None = None
     judge: Endpoint | None = None
+
+    def filled(self) -> dict[str, Endpoint]:
+        """Every role that somebody plays."""
+        roles = {"agent": self.agent, "user": self.user, "judge": self.judge}
+        return {role: endpoint for role, endpoint in roles.items() if endpoint is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +127,18 @@ class HarnessJob:
     name: str  # "<subset>-<trial>"; names its folder under EvalRequest.out
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)  # added to a minimal environment
-    secrets: dict[str, str] = field(
-        default_factory=dict
-    )  # variable the harness reads: variable that holds the key
+    secrets: dict[str, str] = field(default_factory=dict)  # variable it reads: variable that holds the key
     files: dict[str, str] = field(default_factory=dict)  # written below the job's folder first: path -> text
     planned: tuple[tuple[str, int], ...]  # (task, trial) it owes
     reaches: tuple[str, ...] = ()  # the only addresses (base_url) it may talk to
     open_network: bool = False  # needs the open web (web search): not isolated
-    goes_on: bool = (
-        False  # given what an interrupted run left, the harness goes on there; else the folder is emptied
-    )
+    goes_on: bool = False  # from what an interrupted run left; else its folder is emptied first
     deadline_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRun:
-    """What a job left. `done` is no score: only the files tell what happened to a sample."""
+    """What a job left. Its end is no score: only the files tell what happened to a sample."""
 
     job: HarnessJob
     folder: Path
@@ -163,5 +176,6 @@ class Adapter(Protocol):
         **identity: Unpack[Identity],
     ) -> list[ScoreRecord]:
         """Score records: `upstream` and `strict` side by side, each subset, then the benchmark's own
-        averages."""
+        averages.
+        """
         ...

@@ -1,2 +1,3 @@
 """tau²-Bench through its own program: simulated customers, tool calls against a database, graded by its end
-state."""
+state.
+"""

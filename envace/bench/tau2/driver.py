@@ -38,7 +38,8 @@ def main(file):
 
 def keep_earlier(results, fork):
     """Resuming draws a failed dialogue again; what it left first stays on file, an agent's failure counts
-    from there."""
+    from there.
+    """
     if not results.exists():
         return
     number = len(list(results.parent.glob("before-*.json"))) + 1

@@ -53,7 +53,8 @@ def floor_job(
     env: HarnessEnv, request: EvalRequest, o: Tau2Options, tasks: Mapping[str, Sequence[Tau2Task]]
 ) -> HarnessJob:
     """The agent that does nothing, in the harness's own environment and under its own graders; no model is
-    asked."""
+    asked.
+    """
     asked = {"agent": (NOBODY, MUTE), "user": (NOBODY, MUTE)}
     runs = [
         _argv(o, subset, [t.id for t in owed], request, floor_folder(request, subset), asked, 1)
@@ -117,8 +118,9 @@ def _job(
     judge: Asked,
     planned: Sequence[tuple[str, int]],
 ) -> HarnessJob:
-    """Raises UserError when one model at one address would need two keys: requests could not be told
-    apart."""
+    """Raises UserError when one model at one address would need two keys: requests could not be
+    told apart.
+    """
     routes, keys = [], dict[tuple[str, str], str]()
     for role, e in roles.items():
         refuse_query("tau2", e)

@@ -28,7 +28,8 @@ Verdict = tuple[SampleStatus, str]
 
 def parse_folder(folder: Path, subset: str, planned: Sequence[tuple[str, int]] = ()) -> list[SampleRecord]:
     """Every dialogue of one job. An unreadable file is a named failure of all it owed, an absent one says
-    nothing."""
+    nothing.
+    """
     before = sorted(folder.glob("before-*.json"), key=lambda f: int(f.stem.split("-")[1]))
     errors: ErrorQueues = defaultdict(deque)
     for row in read_rows(folder / "errors.jsonl"):

@@ -103,7 +103,8 @@ def _per_metric(values: Values, trials: int) -> dict[str, Values]:
 
 def _interval(values: Values, source: str, bootstrap: int, seed: int) -> Interval:
     """strict: over tasks of the mean over trials. upstream: over dialogues, as tau² does; unequal trials have
-    no interval."""
+    no interval.
+    """
     if source == "strict" or len({len(v) for v in values.values()}) == 1:
         return cluster_bootstrap(values, bootstrap, seed)
     every = [v for trials in values.values() for v in trials]

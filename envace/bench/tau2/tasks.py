@@ -161,7 +161,8 @@ def spec(options: Tau2Options) -> HarnessSpec:
 
 def unavailable(options: Tau2Options, subset: str) -> str:
     """Why a known subset cannot be run with this source and split; "" when it can. UserError for an unknown
-    one."""
+    one.
+    """
     if subset not in SUBSETS:
         raise UserError(f"tau2 has no subset {subset!r}; known are {', '.join(SUBSETS)}")
     if subset == UNSPLIT and options.is_fork:

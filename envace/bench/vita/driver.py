@@ -95,8 +95,9 @@ class State:
             self.local.empty += 1
 
     def seed(self, seed, role):
-        """Another number for each request, the same in each run: upstream asks again after an empty
-        message."""
+        """Another number for each request, the same in each run: upstream asks again after an
+        empty message.
+        """
         here = self.local
         here.sent += 1
         text = f"{seed}/{here.task}/{self.tries.get(here.task, 0)}/{role}/{here.sent}"

@@ -70,7 +70,8 @@ def samples_of(run: RawRun, request: EvalRequest) -> Iterator[SampleRecord]:
 
 def _simulations(path: Path, trials: Sequence[int]) -> dict[tuple[str, int], Simulation]:
     """(task, trial) -> its simulation. A file that cannot be read holds none: the harness was killed while
-    writing."""
+    writing.
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -131,7 +132,8 @@ def _scored(info: dict[str, JSON], stop: str, metrics: dict[str, float], tried: 
 
 def _metrics(simulation: Simulation, info: dict[str, JSON]) -> dict[str, float]:
     """`judge_unreadable`: answers that changed nothing as they name no rubric; upstream keeps the old states
-    then."""
+    then.
+    """
     rubrics, windows = info.get("nl_rubrics") or [], info.get("window_evaluations") or []
     said = [m for m in simulation["messages"] if m["role"] == "assistant"][1:]  # the first greeting is fixed
     judged = [str(w.get("assistant_message_content") or "") for w in windows]

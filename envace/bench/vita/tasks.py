@@ -15,8 +15,8 @@ from pathlib import Path
 
 from envace.bench.harness.planning import check_one_of, read_options
 from envace.bench.harness.spec import HarnessEnv
-from envace.bench.harness.wheels import blob_id
 from envace.errors import DataError, UserError
+from envace.io.files import git_blob
 from envace.types import JSON
 
 REVISION = "96f3b8529d8ea38d330de2405af7e32a1454f6cd"
@@ -70,7 +70,8 @@ class VitaOptions:
 
 def read_tasks(env: HarnessEnv, subset: str, language: str) -> list[dict[str, JSON]]:
     """Tasks of a verified file. Raises UserError for an unknown or absent subset, DataError for other
-    content."""
+    content.
+    """
     path = task_file(env, subset, language)
     tasks = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(tasks, list) or not all(isinstance(t, dict) and "id" in t for t in tasks):
@@ -131,4 +132,4 @@ def _name(subset: str, language: str) -> str:
 
 @lru_cache(maxsize=16)
 def _blob(path: Path) -> str:
-    return blob_id(path.read_bytes())
+    return git_blob(path.read_bytes())
