@@ -136,7 +136,7 @@ def score_samples(
     from envace.bench.summary import plan, summarise
 
     p = run.params
-    unskilled = floor_scores(tasks, p.eval.seed, floor_policies(tasks, p.eval.seed))
+    unskilled = asyncio.run(floor_scores(tasks, p.eval.seed, floor_policies(tasks, p.eval.seed)))
     floors = {m: {name: scores[m] for name, scores in unskilled.items()} for m in ("success", "checklist")}
     return summarise(
         samples,

@@ -7,18 +7,22 @@ it never counts as failed.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
+from envace.chat.renderer import ByteRenderer
+from envace.config import RolloutParams
+from envace.config.method import Method
 from envace.errors import DataError
+from envace.judge.base import RuleJudge
 from envace.judge.rules import judge_item
 from envace.policy.protocol import Policy
+from envace.policy.scripted import DoNothingPolicy, RandomPolicy
+from envace.rollout.episode import run_episode
+from envace.rollout.prompts import load_prompt_set
+from envace.rollout.sources import EnvironmentSource
 from envace.types import Answer, Episode, Task
+from envace.worlds.desk.floors import floor_policies as desk_floors
 from envace.worlds.registry import World, kind_of, make_world, same_state
-
-T = TypeVar("T")
 
 
 def committed(task: Task, episode: Episode) -> dict[str, float]:
@@ -54,57 +58,29 @@ def end_state(task: Task) -> World:
     return world
 
 
-# --- floors
-# ---------------------------------------------------------------------------------------------------
-
-
-def floors(
-    tasks: Sequence[Task], seed: int, metric: str = "success", policies: Mapping[str, Policy] | None = None
-) -> dict[str, float]:
-    """Mean score in the true world of agents that need no skill: `{"do_nothing": 0.0, "random": 0.01}`.
-
-    `policies` are further ones, by name. Works inside a running event loop too.
-    """
-    return {name: scores.get(metric, 0.0) for name, scores in floor_scores(tasks, seed, policies).items()}
-
-
-def floor_scores(
+async def floor_scores(
     tasks: Sequence[Task], seed: int, policies: Mapping[str, Policy] | None = None
 ) -> dict[str, dict[str, float]]:
-    """The same for every metric at once: `{"do_nothing": {"success": 0.0, "checklist": 0.0,
-    "steps": 1.0}}`.
-    """
-    from envace.policy.scripted import DoNothingPolicy, RandomPolicy
+    """What agents without skill score in the true world, one episode per task:
+    `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps": 1.0}, "random": {...}}`.
 
+    `policies` are further ones, by name.
+    """
+    scores = {}
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}
-    return {name: _run(mean_scores(policy, tasks, seed)) for name, policy in agents.items()}
+    for name, policy in agents.items():
+        each = [committed(task, await true_episode(task, policy, seed)) for task in tasks]
+        scores[name] = {k: sum(s[k] for s in each) / len(each) for k in each[0]} if each else {}
+    return scores
 
 
 def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, Policy]:
     """The agents without skill that the tasks' kind of world brings beyond the two every kind has."""
-    if {kind_of(task) for task in tasks} != {"desk"}:
-        return {}
-    from envace.worlds.desk.floors import floor_policies as desks
-
-    return desks(tasks, seed)
-
-
-async def mean_scores(policy: Policy, tasks: Sequence[Task], seed: int) -> dict[str, float]:
-    """Means of what `committed` gives over tasks, one episode each."""
-    scores = [committed(task, await true_episode(task, policy, seed)) for task in tasks]
-    return {k: sum(s[k] for s in scores) / len(scores) for k in scores[0]} if scores else {}
+    return dict(desk_floors(tasks, seed)) if {kind_of(task) for task in tasks} == {"desk"} else {}
 
 
 async def true_episode(task: Task, policy: Policy, seed: int) -> Episode:
     """One episode of a scripted policy in the true world, judged by rules."""
-    from envace.chat.renderer import ByteRenderer
-    from envace.config import RolloutParams
-    from envace.config.method import Method
-    from envace.judge.base import RuleJudge
-    from envace.rollout.episode import run_episode
-    from envace.rollout.prompts import load_prompt_set
-    from envace.rollout.sources import EnvironmentSource
-
     return await run_episode(
         task,
         policy=policy,
@@ -118,22 +94,3 @@ async def true_episode(task: Task, policy: Policy, seed: int) -> Episode:
         seed=seed,
         prompt_set=load_prompt_set("compact"),
     )
-
-
-def _run(work: Coroutine[None, None, T]) -> T:
-    """The result of a coroutine, also when this thread's event loop is already running."""
-    result: list[T] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            result.append(asyncio.run(work))
-        except BaseException as e:  # handed to the caller below, whatever it is
-            errors.append(e)
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return result[0]

@@ -60,7 +60,7 @@ async def _success(policy: LocalPolicy, split: str, params: Params) -> dict[str,
         concurrency=params.engine.concurrency,
     )
     values = [(s.task, float(s.reward)) for s in samples if s.reward is not None]
-    floors = floor_scores(tasks, params.eval.seed, floor_policies(tasks, params.eval.seed))
+    floors = await floor_scores(tasks, params.eval.seed, floor_policies(tasks, params.eval.seed))
     return {
         "success": asdict(score(values, params.report.bootstrap, params.seed)),
         "well_formed_calls": well_formed([g for e in episodes for g in e.generations]),

@@ -14,21 +14,17 @@ answered as recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 from envace.bench.committed import committed
 from envace.bench.fidelity.scores import Score, score
 from envace.bench.stats import paired_bootstrap
-from envace.bench.worlds import NOT_THE_POLICY, trial_seed
-from envace.chat.renderer import Renderer
-from envace.config import RolloutParams
-from envace.config.method import Method
-from envace.judge import Judge
+from envace.bench.worlds import NOT_THE_POLICY, Counting, Setting, play, ticking
 from envace.judge.checklist import required_held
 from envace.learn.collapse import collapse_metrics
 from envace.policy.protocol import Policy
-from envace.rollout.pool import Job
-from envace.types import JSON, Episode, Sampling, Task, replace
+from envace.types import JSON, Episode, Task, replace
 
 GapRow = dict[str, JSON]
 SIDES = {"rehearsed": "rehearse", "true": "environment"}  # side -> who answers the calls
@@ -39,61 +35,19 @@ COLLAPSE = {
     "true_refusals": "collapse/true_refusal_share",
     "grounded": "collapse/grounded_share",
 }
-DEAD_TASKS = 8  # so many tasks in a row without one usable episode: something is down
 
 
 async def play_both(
-    policy: Policy,
-    tasks: Sequence[Task],
-    *,
-    trials: int,
-    seed: int,
-    renderer: Renderer,
-    judge: Judge,
-    method: Method,
-    params: RolloutParams,
-    temperature: float,
-    concurrency: int = 64,
-    progress: Callable[[int, int], None] | None = None,
+    policy: Policy, tasks: Sequence[Task], *, progress: Counting | None = None, **setting: Unpack[Setting]
 ) -> dict[str, list[Episode]]:
-    """Side -> one episode a (task, trial), both in the same order. Raises PoolAborted as an
-    evaluation does.
+    """Side -> one episode per (task, trial), both in the same order. Raises PoolAborted as an evaluation
+    does.
     """
-    from envace.rollout.pool import episode_job, run_pool
-    from envace.rollout.prompts import load_prompt_set
-    from envace.rollout.sources import make_source
-
-    total, done = 2 * len(tasks) * trials, 0
-    prompts = load_prompt_set(params.prompt_set)
-
-    def tick(_: Episode) -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total)
-
-    def job(task: Task, trial: int, own: Method) -> Job:
-        return episode_job(
-            task,
-            episode_id=f"{own.source}/{task.id}/{trial}",
-            group_id=task.id,
-            seed=trial_seed(seed, task.id, trial),
-            attempt=trial,
-            make_source=lambda: make_source(task, own, policy, renderer, params),
-            method=own,
-            params=params,
-            judge=judge,
-            policy=policy,
-            renderer=renderer,
-            prompt_set=prompts,
-            sampling=Sampling(temperature=temperature, top_p=params.top_p, max_tokens=params.response_tokens),
-        )
-
+    method, tick = setting["method"], ticking(2 * len(tasks) * setting["trials"], progress)
     played = {}
     for side, source in SIDES.items():
-        own = replace(method, source=source, anchor_every=0)  # each side is all of its kind
-        jobs = [job(task, trial, own) for task in tasks for trial in range(trials)]
-        played[side] = await run_pool(jobs, concurrency=concurrency, abort_after=DEAD_TASKS, on_episode=tick)
+        setting["method"] = replace(method, source=source, anchor_every=0)  # each side is all of its kind
+        played[side] = await play(policy, tasks, prefix=f"{source}/", on_episode=tick, **setting)
     return played
 
 
@@ -133,7 +87,12 @@ def summarise(
     if paired:
         for name in ("rehearsed", "true", "success"):
             found[name] = score([(r["task"], r[name]) for r in paired], bootstrap, seed)
-        found["collusion"] = _difference(paired, bootstrap, seed)
+        sides: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+        for r in paired:
+            for by_task, name in zip(sides, SIDES):
+                by_task.setdefault(r["task"], []).append(r[name])
+        value, low, high = paired_bootstrap(*sides, bootstrap, seed)
+        found["collusion"] = Score(value=value, low=low, high=high, calls=len(paired), tasks=len(sides[0]))
     usable = [e for e, r in zip(played["rehearsed"], rows, strict=True) if r["true"] is not None]
     metrics = collapse_metrics(usable, {task.id: task for task in tasks})
     calls, n_tasks = sum(len(e.observations) for e in usable), len({e.task_id for e in usable})
@@ -141,12 +100,3 @@ def summarise(
         if key in metrics:
             found[name] = Score(value=metrics[key], low=None, high=None, calls=calls, tasks=n_tasks)
     return {f"gap/{name}": value for name, value in found.items()}
-
-
-def _difference(rows: Sequence[GapRow], bootstrap: int, seed: int) -> Score:
-    sides: dict[str, dict[str, list[float]]] = {"rehearsed": {}, "true": {}}
-    for side, by_task in sides.items():
-        for r in rows:
-            by_task.setdefault(r["task"], []).append(r[side])
-    value, low, high = paired_bootstrap(sides["rehearsed"], sides["true"], bootstrap, seed)
-    return Score(value=value, low=low, high=high, calls=len(rows), tasks=len(sides["true"]))

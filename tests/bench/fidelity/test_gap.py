@@ -16,7 +16,14 @@ TASKS = [shelf_task(k, left=left) for k, left in enumerate((1, 2, 0))]
 
 
 def play(policy, tasks=TASKS, trials=2, **changes):
-    more = {"renderer": ByteRenderer(), "judge": RuleJudge(), "method": Method(), "params": ROOMY, **changes}
+    more = {
+        "renderer": ByteRenderer(),
+        "judge": RuleJudge(),
+        "method": Method(),
+        "params": ROOMY,
+        "concurrency": 64,
+        **changes,
+    }
     return asyncio.run(play_both(policy, tasks, trials=trials, seed=5, temperature=1.0, **more))
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from envace.bench.committed import committed, floors, true_episode
+from envace.bench.committed import committed, floor_scores, true_episode
 from envace.data.check import check_row
 from envace.data.schema import row_from_task, task_from_row
 from envace.judge.rules import judge_item
@@ -37,9 +37,9 @@ def test_the_expert_scores_one_in_the_true_world_on_every_task():
 
 
 def test_floors_are_low():
-    assert floors(TASKS, 3) == {"do_nothing": 0.0, "random": 0.0}
-    checklist = floors(TASKS, 3, "checklist")
-    assert checklist["do_nothing"] == 0 and checklist["random"] < 0.15
+    scores = asyncio.run(floor_scores(TASKS, 3))
+    assert {name: s["success"] for name, s in scores.items()} == {"do_nothing": 0.0, "random": 0.0}
+    assert scores["do_nothing"]["checklist"] == 0 and scores["random"]["checklist"] < 0.15
 
 
 def test_same_seed_same_tasks_and_a_longer_list_starts_with_the_shorter():
