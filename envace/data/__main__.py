@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envace.config import Params, load
-from envace.data.annotate.cli import add as add_annotate
+from envace.data.annotate.arguments import add_commands
 from envace.data.check import examine
 from envace.data.faults import Reject
 from envace.data.judged_rows import judged_rows
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     commands = cli.add_subparsers(required=True, metavar="COMMAND")
     _add_check(commands)
-    add_annotate(commands)
+    add_commands(commands)
     args = cli.parse_args(argv)
     return args.run(args)  # every subcommand sets `run`: parsed arguments -> exit status
 

@@ -4,7 +4,6 @@
 which requests were answered in full."""
 
 import asyncio
-import io
 import json
 import re
 import threading
@@ -12,16 +11,17 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+from envace.config import Params, load
+from envace.data.annotate.arguments import AnnotateOptions
+from envace.data.annotate.call_plan import CallPlan
 from envace.data.annotate.client import AnnotateClient
-from envace.data.annotate.journal import Journal
-from envace.data.annotate.next_call import Course
-from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.journal import open_journal
+from envace.data.annotate.outputs import write_outputs
 from envace.data.annotate.questions import load_prompts
-from envace.data.annotate.rows import triage
-from envace.data.annotate.run import AnnotateRun, CallMeter
-from envace.data.annotate.source import AnnotateSource, source_at
-from envace.data.annotate.write import write
+from envace.data.annotate.raw_rows import raw_source, triage
+from envace.data.annotate.run import AnnotateRun
 
 TOOL = {
     "type": "function",
@@ -104,6 +104,7 @@ def label(turns=2):
     }
 
 
+OUTCOMES = ("annotated", "rejected", "undecided", "failed", "not_sampled")
 GOOD = {"errors": [], "no_error": True}
 BAD = {"errors": [{"turn": 0, "step": 1, "what": "the port was never named"}], "no_error": False}
 
@@ -235,11 +236,11 @@ def serving(script=well):
         thread.join()
 
 
-def options(source, out, url, **changes):
+def options(source, out, url="http://127.0.0.1:1", **changes):
     """Small and quick."""
-    given = {"passes": ("low", "high"), "concurrency": 4, "attempts": 3, "timeout_s": 5.0, "model": "m"}
-    found = source if isinstance(source, AnnotateSource) else source_at(source)
-    return AnnotateOptions(source=found, out=out, base_url=url, **{**given, **changes})
+    given = {"passes": "low,high", "concurrency": 4, "attempts": 3, "timeout": 5.0, "model": "m"}
+    given["params"] = Path("none.yaml")
+    return AnnotateOptions(source=source, out=out, base_url=url, **{**given, **changes})
 
 
 def lines(path):
@@ -247,18 +248,28 @@ def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def counts(read, **more):
+    """Of a report: nothing but what is named."""
+    return {"read": read, **dict.fromkeys(OUTCOMES, 0), **more}
+
+
+def sorted_rows(given):
+    """The rows of a source and what is to be done with them."""
+    params = load(given.params) if given.params.is_file() else Params()
+    return triage(given, params, raw_source(given.source, params, lambda text: None), lambda text: None)
+
+
 def run(given):
-    """The whole way without the command line; returns report and `Run`."""
-    with Journal.open(given.out) as journal:
-        course = Course(given, load_prompts(), journal)
-        rows = triage(given)
+    """The whole way without the command line; returns report and `AnnotateRun`."""
+    with open_journal(given.out) as journal:
+        plan, rows = CallPlan(given, load_prompts(), journal), sorted_rows(given)
 
         async def go():
             stop = asyncio.Event()
             async with AnnotateClient(given, stop, backoff_s=0.01) as client:
-                run = AnnotateRun(course, client, stop, CallMeter(rows.candidates, out=io.StringIO()))
+                run = AnnotateRun(plan, client, stop, rows.candidates)
                 await run.through(rows.samples())
             return run
 
         done = asyncio.run(go())
-        return write(course, rows), done
+        return write_outputs(plan, rows), done

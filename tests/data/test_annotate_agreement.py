@@ -8,7 +8,7 @@ from annotate_kit import label, lines, write_rows
 
 from envace.data.__main__ import main
 from envace.data.annotate.agreement import agreement
-from envace.data.annotate.kappa import compare, compare_numbers
+from envace.data.annotate.kappa import compare
 from envace.data.check import check_row
 from envace.errors import DataError
 
@@ -148,6 +148,6 @@ def test_every_reason_for_a_missing_kappa_has_a_name():
 
 
 def test_weights_are_compared_by_their_distance():
-    found = compare_numbers({"r": [(0.5, 0.54), (0.5, 0.7)], "s": [(0.2, 0.2)]}, 7, 50)
+    found = compare({"r": [(0.5, 0.54), (0.5, 0.7)], "s": [(0.2, 0.2)]}, 7, 50, numbers=True)
     assert found["exact"] == pytest.approx((0.5 + 1) / 2)
     assert found["distance"] == pytest.approx((0.12 + 0) / 2) and found["kappa_note"] == "numbers"

@@ -1,15 +1,14 @@
 """What people see of a run: the preview before it, the line during it, and the page after it."""
 
-import io
 import json
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
 from annotate_kit import BAD, Says, item, label, lines, options, raw_row, run, serving, well, write_rows
 
 from envace.data.__main__ import main
-from envace.data.annotate.options import Prices
-from envace.data.annotate.run import CallMeter
+from envace.data.annotate.run import AnnotateRun
 from envace.errors import DataError, ParamsError
 
 
@@ -115,7 +114,7 @@ def test_a_price_is_only_told_where_every_count_is_known(tmp_path):
         return says
 
     with serving(script) as mill:
-        report, _ = run(options(source, tmp_path / "out", mill.url, prices=Prices(read=1, write=1)))
+        report, _ = run(options(source, tmp_path / "out", mill.url, price_in=1.0, price_out=1.0))
     without, known = lines(tmp_path / "out/annotated.jsonl")
     assert without["annotator"]["price_usd"] is None and without["checklists"][0][0][0]["extra_info"] is None
     assert known["annotator"]["price_usd"] == pytest.approx(3 * 1100 / 1e6)
@@ -161,14 +160,10 @@ def test_the_page_shows_chosen_rows_as_text_and_runs_nothing(tmp_path):
 
 
 def test_the_line_of_progress_counts_what_was_done_and_guesses_the_rest():
-    progress = CallMeter(10, out=io.StringIO())
-    progress.started -= 100
-    progress.call(requests=3, tokens=1200, usd=0.5)
-    progress.row("annotated", worked=True)
-    progress.row("rejected", worked=False)
-    assert progress.line() == (
+    run = AnnotateRun(None, None, None, 10, outcomes=Counter(annotated=1, rejected=1))
+    run.worked, run.calls, run.retries, run.tokens, run.usd = 1, 1, 2, 1200, 0.5
+    run.started -= 100
+    assert run.line() == (
         "2 of 10 rows (1 annotated, 1 rejected), 0.01 rows/s, 1 calls, 1,200 tokens, 2 retries, 0.50 USD, 13 "
         "min left"
     )
-    progress.show(last=True)
-    assert progress.out.getvalue().endswith("left\n")

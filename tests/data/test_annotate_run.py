@@ -7,11 +7,13 @@ import threading
 from collections import Counter
 
 import pytest
+import yaml
 from annotate_kit import (
     BAD,
     GOOD,
     TOOL,
     Says,
+    counts,
     item,
     label,
     lines,
@@ -23,10 +25,7 @@ from annotate_kit import (
     write_rows,
 )
 
-from envace.data.annotate.options import Prices
-from envace.data.annotate.staged import WouldStage
 from envace.data.check import check_row
-from envace.data.prompt_length import Estimate
 from envace.data.schema import task_from_row
 from envace.errors import EnvironmentUnready
 
@@ -40,7 +39,7 @@ def outputs(folder):
 def test_a_row_that_passes_is_labelled_and_can_be_staged(tmp_path):
     source = write_rows(tmp_path / "in/a.jsonl", [raw_row(k) for k in range(3)])
     with serving() as mill:
-        report, _ = run(options(source, tmp_path / "out", mill.url, prices=Prices(read=2.0, write=10.0)))
+        report, _ = run(options(source, tmp_path / "out", mill.url, price_in=2.0, price_out=10.0))
     rows = lines(tmp_path / "out/annotated.jsonl")
     assert [r["uuid"] for r in rows] == ["u-0", "u-1", "u-2"] and report["counts"]["annotated"] == 3
     for row in rows:
@@ -99,14 +98,7 @@ def test_rows_that_break_a_rule_are_never_sent(tmp_path):
         "bad_text",
         "already_annotated",
     ]
-    assert report["counts"] == {
-        "read": 7,
-        "annotated": 1,
-        "rejected": 6,
-        "undecided": 0,
-        "failed": 0,
-        "not_sampled": 0,
-    }
+    assert report["counts"] == counts(7, annotated=1, rejected=6)
 
 
 def test_a_faulty_label_is_repaired_once_and_the_model_is_told_why(tmp_path):
@@ -183,14 +175,7 @@ def test_a_lying_filter_neither_keeps_nor_drops_a_row_and_the_next_run_asks_agai
         assert not mill.asked(kind="label")
         honest.set()
         report, _ = run(options(source, tmp_path / "out", mill.url))
-    assert report["counts"] == {
-        "read": 15,
-        "annotated": 15,
-        "rejected": 0,
-        "undecided": 0,
-        "failed": 0,
-        "not_sampled": 0,
-    }
+    assert report["counts"] == counts(15, annotated=15)
 
 
 def test_the_word_false_rejects_and_is_not_taken_for_true(tmp_path):
@@ -227,11 +212,11 @@ def test_under_every_fault_at_once_each_row_ends_in_exactly_one_outcome(tmp_path
     with serving(script) as mill:
         report, done = run(options(source, tmp_path / "out", mill.url, concurrency=8))
         assert mill.most_in_flight <= 8
-    counts = report["counts"]
-    assert counts["read"] == 60 == sum(counts.values()) - 60 and done.error is None
+    found = report["counts"]
+    assert found["read"] == 60 == sum(found.values()) - 60 and done.error is None
     ids = [r["uuid"] for n in OUTPUTS[:3] for r in lines(tmp_path / "out" / n)]
     assert sorted(ids) == sorted(f"u-{k}" for k in range(60))
-    assert counts["annotated"] and counts["rejected"] and report["total"]["retries"] > 0
+    assert found["annotated"] and found["rejected"] and report["total"]["retries"] > 0
 
 
 def test_the_same_journal_gives_the_same_bytes(tmp_path):
@@ -256,7 +241,7 @@ def test_answers_are_reused_when_rows_move_or_are_added_and_asked_anew_for_anoth
         write_rows(source, [raw_row(k, license="other") for k in (3, 9, 1, 0, 2)])
         report, _ = run(options(source, out, mill.url))
         assert len(mill.log) == 15 and report["counts"]["annotated"] == 5
-        run(options(source, out, mill.url, passes=("low", "low", "high")))
+        run(options(source, out, mill.url, passes="low,low,high"))
         assert len(mill.log) == 20 and [r["license"] for r in lines(out / "annotated.jsonl")] == ["other"] * 5
         run(options(source, out, mill.url, model="n"))
         assert len(mill.log) == 35
@@ -266,9 +251,11 @@ def test_rows_that_staging_would_leave_out_are_not_paid_for(tmp_path):
     rows = [raw_row(k, turns=1 + k % 2) for k in range(10)]
     rows[3]["messages"][0]["content"] += "x" * 9000
     source = write_rows(tmp_path / "a.jsonl", rows)
-    staged = WouldStage({"turns": {1: 1.0}}, 7, Estimate(), 3500)
+    params = tmp_path / "params.yaml"
+    data = {"select": {"turns": {1: 1.0}}, "max_first_prompt_tokens": 3500}
+    params.write_text(yaml.safe_dump({"data": data, "policy": {"kind": "tiny"}}))
     with serving() as mill:
-        report, _ = run(options(source, tmp_path / "out", mill.url, staged=staged))
+        report, _ = run(options(source, tmp_path / "out", mill.url, select=True, params=params))
         assert {a.row for a in mill.log} == {1, 5, 7, 9}
     assert report["reasons"]["rejected"] == {"not_selected": 5, "prompt_too_long": 1}
 
@@ -283,8 +270,8 @@ def test_a_server_that_dies_in_mid_run_ends_it_and_the_next_run_goes_on(tmp_path
     with serving(script) as mill:
         report, done = run(options(source, tmp_path / "out", mill.url, attempts=1))
         assert isinstance(done.error, EnvironmentUnready) and len(mill.log) < 40
-        counts = report["counts"]
-        assert counts["annotated"] + counts["undecided"] == 40 and counts["undecided"] > 0
+        found = report["counts"]
+        assert found["annotated"] + found["undecided"] == 40 and found["undecided"] > 0
         alive.set()
         report, done = run(options(source, tmp_path / "out", mill.url))
         paid = Counter((a.row, a.kind, a.effort) for a in mill.log if a.answered)
@@ -306,14 +293,7 @@ def test_a_server_that_refuses_everything_from_the_start_says_nothing_of_the_row
 def test_a_budget_stops_new_calls(tmp_path):
     source = write_rows(tmp_path / "a.jsonl", [raw_row(k) for k in range(20)])
     with serving() as mill:
-        given = options(
-            source,
-            tmp_path / "out",
-            mill.url,
-            concurrency=1,
-            prices=Prices(read=1e3, write=0),
-            budget_usd=4.5,
-        )
-        report, done = run(given)
+        prices = {"price_in": 1e3, "price_out": 0.0, "budget": 4.5}
+        report, done = run(options(source, tmp_path / "out", mill.url, concurrency=1, **prices))
         assert len(mill.log) == 5 and done.over_budget
     assert report["counts"]["annotated"] == 1 and report["counts"]["undecided"] == 19

@@ -15,7 +15,7 @@ from test_select import AUTHORS
 
 from envace.config import DataParams, load, parse, to_dict
 from envace.data.__main__ import main
-from envace.data.annotate.options import fill_annotate
+from envace.data.annotate.arguments import fill_annotate
 from envace.data.faults import Reject
 from envace.data.select import read_ratios
 from envace.data.source_files import Wanted

@@ -1,22 +1,20 @@
 """Calls to the annotating model, on the project's chat client.
 
-Flows in: a `Question`. Flows out: a `CallResult`, a completion or a named fault, with what it took.
-A server that no further call can mend raises EnvironmentUnready once.
-
-Faults: timeout, unreachable, http_<status>, no_completion, too_large, refused_by_model,
+A call brings a completion or a named fault; a server that no further call can mend raises EnvironmentUnready
+once. Faults: timeout, unreachable, http_<status>, no_completion, too_large, refused_by_model,
 refused_<status>[_<code>]; `refused*` are final, the others may pass."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from types import TracebackType
 
-from envace.data.annotate.options import AnnotateOptions
+from envace.data.annotate.arguments import AnnotateOptions
+from envace.data.annotate.journal import CallRecord
 from envace.data.annotate.questions import Question
 from envace.errors import EnvironmentUnready
-from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions, ChatReply
+from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions
 from envace.io.chat_reply import NO_CREDIT
 from envace.types import JSON
 
@@ -35,31 +33,21 @@ class Stopped(Exception):
     """The run was told to stop while a call was waiting for its turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
-    """What one call came to."""
-
-    reply: ChatReply | None
-    fault: str
-    requests: int
-    seconds: float
-    structured: bool
-
-
 class AnnotateClient:
-    """`async with AnnotateClient(options, stop) as client: await client.ask(question)`. Raises
-    EnvironmentUnready.
+    """`async with AnnotateClient(options, stop) as client: await client.ask(question)`
 
     `stop` ends waits between requests, never a request.
     """
 
     def __init__(self, options: AnnotateOptions, stop: asyncio.Event, *, backoff_s: float = 1.0):
-        self.options, self._stop = options, stop
+        self.options, self._stop, self._silent = options, stop, 0
+        self.answered = False
+        """Whether any call has brought a completion."""
         asked = ChatOptions(
             model=options.model,
             servers={options.base_url: 1.0},
             key_env=options.key_env,
-            timeout_s=options.timeout_s,
+            timeout_s=options.timeout,
             attempts=options.attempts,
             concurrency=options.concurrency,
             backoff_s=backoff_s,
@@ -67,11 +55,6 @@ class AnnotateClient:
             what="the annotating model",
         )
         self._chat = ChatClient(asked, sleep=self._sleep)
-        self._structured = not options.plain
-        self._silent = 0
-        """Calls in a row without a completion."""
-        self.answered = False
-        """Whether any call has brought a completion."""
 
     async def __aenter__(self) -> AnnotateClient:
         return self
@@ -79,31 +62,34 @@ class AnnotateClient:
     async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         await self._chat.aclose()
 
-    async def ask(self, question: Question) -> CallResult:
-        """One call. Raises Stopped, and EnvironmentUnready where no further call can succeed."""
-        bill, began = ChatBill(), time.monotonic()
-        reply, fault = None, ""
-        try:
-            reply = await self._chat.ask(self._body(question), bill=bill)
-        except ChatFault as e:
-            fault = self._named(e, question)
-        self._note(fault)
-        seconds = time.monotonic() - began
-        structured = self._structured and not self._chat.leaves_out("response_format")
-        return CallResult(
-            reply=reply, fault=fault, requests=bill.requests, seconds=seconds, structured=structured
-        )
-
-    def _body(self, question: Question) -> dict[str, JSON]:
-        o = self.options
+    async def ask(self, question: Question) -> CallRecord:
+        """One call, as far as the journal's record is the client's to fill. Raises Stopped, and
+        EnvironmentUnready where no further call can succeed."""
+        o, bill, began = self.options, ChatBill(), time.monotonic()
         body: dict[str, JSON] = {"messages": list(question.messages), "max_tokens": o.max_tokens}
         if o.temperature is not None:
             body["temperature"] = o.temperature
         if question.effort != "none":
             body["reasoning_effort"] = question.effort
-        if self._structured:
+        if not o.plain:
             body["response_format"] = {"type": "json_schema", "json_schema": question.schema}
-        return body
+        reply, fault = None, None
+        try:
+            reply = await self._chat.ask(body, bill=bill)
+        except ChatFault as e:
+            fault = e
+        name = self._named(fault, question) if fault else ""
+        self._count_silence(name)
+        return {
+            "reply": reply.text if reply else None,
+            "finish": reply.finish if reply else "",
+            "fault": name,
+            "read": reply.tokens_in if reply else None,
+            "written": reply.tokens_out if reply else None,
+            "requests": bill.requests,
+            "seconds": round(time.monotonic() - began, 3),
+            "structured": not o.plain and not self._chat.leaves_out("response_format"),
+        }
 
     def _named(self, fault: ChatFault, question: Question) -> str:
         """The fault's name in the journal. Raises EnvironmentUnready where it holds for every call."""
@@ -129,8 +115,8 @@ class AnnotateClient:
         limit = "max_tokens" if "max_tokens" in said or "max_completion_tokens" in said else ""
         return "_".join(filter(None, ("refused", str(status), code or limit)))
 
-    def _note(self, fault: str) -> None:
-        """Count calls without a reply. Raises EnvironmentUnready when the server seems gone for good."""
+    def _count_silence(self, fault: str) -> None:
+        """Count calls in a row without a reply. Raises EnvironmentUnready when the server seems gone."""
         if not fault or (fault.startswith("refused") and self.answered):
             self._silent, self.answered = 0, self.answered or not fault
             return
@@ -138,8 +124,8 @@ class AnnotateClient:
         if self._silent >= max(8, 2 * self.options.concurrency):
             raise EnvironmentUnready(
                 f"{self._silent} calls in a row to {self.options.base_url} came to nothing (last: {fault}); "
-                "see to the "
-                "server (or --max-tokens, where it refuses) and run again, which goes on where this stopped"
+                "see to the server (or --max-tokens, where it refuses) and run again, which goes on where "
+                "this stopped"
             )
 
     async def _sleep(self, seconds: float) -> None:

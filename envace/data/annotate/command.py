@@ -6,23 +6,21 @@ came."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import signal
 import sys
 from pathlib import Path
 
-from envace.data.annotate.agreement import agreement, text
-from envace.data.annotate.client import AnnotateClient
-from envace.data.annotate.journal import Journal
-from envace.data.annotate.next_call import Course
-from envace.data.annotate.options import AnnotateOptions, read_options
-from envace.data.annotate.preview import Preview
+from envace.config import Params, load
+from envace.data.annotate.agreement import agreement, agreement_text
+from envace.data.annotate.arguments import AnnotateOptions
+from envace.data.annotate.call_plan import CallPlan
+from envace.data.annotate.journal import open_journal
+from envace.data.annotate.outputs import ANNOTATED, SPOT, write_outputs
+from envace.data.annotate.preview import preview, preview_text
 from envace.data.annotate.questions import load_prompts
-from envace.data.annotate.rows import Triage, triage
-from envace.data.annotate.run import AnnotateRun, CallMeter
-from envace.data.annotate.write import ANNOTATED, SPOT, write
+from envace.data.annotate.raw_rows import raw_source, triage
+from envace.data.annotate.run import annotate_rows
 from envace.errors import ParamsError
 from envace.io.files import write_text
 from envace.types import JSON
@@ -31,24 +29,25 @@ INTERRUPTED = 130
 AGAIN = {"undecided": "the same command asks them again", "failed": "--retry-failed asks them again"}
 
 
-def annotate(args: argparse.Namespace) -> int:
+def annotate(options: AnnotateOptions) -> int:
     """Annotate a source; returns the exit status. Raises DataError, EnvironmentUnready and ParamsError."""
-    options, run = read_options(args, _tell), None
-    with Journal.open(options.out) as journal:
-        course = Course(options, load_prompts(options.prompts), journal)
-        rows = triage(options, _tell)
-        plan = Preview.of(course, rows)
-        print(plan.text(options), flush=True)
-        if args.dry_run:
+    params, run = load(options.params) if options.params.is_file() else Params(), None
+    source = raw_source(options.source, params, _tell)
+    with open_journal(options.out) as journal:
+        plan = CallPlan(options, load_prompts(options.prompts), journal)
+        rows = triage(options, params, source, _tell)
+        ahead = preview(plan, rows)
+        print(preview_text(ahead, rows, options), flush=True)
+        if options.dry_run:
             return 0
-        if plan.calls and not (args.yes or _agreed()):
+        if ahead.calls and not (options.yes or _agreed()):
             return 2
-        if plan.calls:
-            run = asyncio.run(_run(course, rows))
-        report = write(course, rows)
+        if ahead.calls:
+            run = asyncio.run(annotate_rows(plan, rows.samples(), rows.candidates))
+        report = write_outputs(plan, rows)
     _close(report, options)
-    if args.agree:
-        _compare(args.agree, options.out / ANNOTATED, options.out / "agreement.json", options.seed)
+    if options.agree:
+        compare_files(options.agree, options.out / ANNOTATED, options.out / "agreement.json", options.seed)
     if run and run.error:
         raise run.error
     if run and run.over_budget:
@@ -56,46 +55,19 @@ def annotate(args: argparse.Namespace) -> int:
     return INTERRUPTED if run and run.interrupted else int(report["counts"]["undecided"] > 0)
 
 
-def agree(args: argparse.Namespace) -> int:
-    """Compare labels with a person's; returns the exit status. Raises DataError."""
-    _compare(args.hand, args.annotated, args.out, args.seed, args.rejected)
-    return 0
+def compare_files(
+    hand: Path, annotated: Path, out: Path | None, seed: int, rejected: Path | None = None
+) -> None:
+    """Compare labels with a person's. Raises DataError."""
+    found = agreement(hand, annotated, seed, rejected=rejected)
+    print(agreement_text(found))
+    if out:
+        write_text(out, json.dumps(found, indent=2, sort_keys=True) + "\n")
 
 
 def _tell(words: str) -> None:
     """A line of progress, beside what the command prints."""
     print(words, file=sys.stderr, flush=True)
-
-
-def _compare(hand: Path, annotated: Path, out: Path | None, seed: int, rejected: Path | None = None) -> None:
-    found = agreement(hand, annotated, seed, rejected=rejected)
-    print(text(found))
-    if out:
-        write_text(out, json.dumps(found, indent=2, sort_keys=True) + "\n")
-
-
-async def _run(course: Course, rows: Triage) -> AnnotateRun:
-    """Make the open calls. A second Ctrl-C drops the calls under way."""
-    stop, meter = asyncio.Event(), CallMeter(rows.candidates)
-    async with AnnotateClient(course.options, stop) as client:
-        run = AnnotateRun(course, client, stop, meter)
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(sign, _interrupt, run)
-        shown = asyncio.create_task(meter.keep_showing())
-        try:
-            await run.through(rows.samples())
-        finally:
-            shown.cancel()
-            meter.show(last=True)
-    return run
-
-
-def _interrupt(run: AnnotateRun) -> None:
-    if run.interrupted:
-        return run.abandon()
-    run.interrupted = True
-    run.stop.set()
-    _tell("\nstopping: no new calls; waiting for those under way (Ctrl-C again drops them)")
 
 
 def _agreed() -> bool:
@@ -107,7 +79,7 @@ def _agreed() -> bool:
 
 
 def _close(report: dict[str, JSON], options: AnnotateOptions) -> None:
-    """What was done, and what to do next."""
+    """Say what was done, and what to do next."""
     counts, total = report["counts"], report["total"]
     said = ", ".join(f"{n:,} {name}" for name, n in counts.items())
     usd = "" if total["usd"] is None else f", {total['usd']:,.2f} USD"

@@ -1,7 +1,7 @@
 """A raw dialogue as the model is shown it, and as its evidence is checked against.
 
-Turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant message
-together with the tool messages that answer it; prompts and checklists name places in no other way."""
+A turn counts user messages from 0. In a turn, step 0 is the user message and step k the k-th assistant
+message together with the tool messages that answer it; prompts and checklists name places in no other way."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from functools import cached_property
 from envace.data.rules import CLOSE, OPEN, read_arguments
 from envace.types import JSON
 
-Place = tuple[int, int]
-"""Turn, step."""
 Line = dict[str, JSON]
 
 
@@ -38,9 +36,9 @@ class RawSample:
         return hashlib.sha256(shown.encode()).hexdigest()[:32]
 
     @cached_property
-    def places(self) -> dict[Place, dict[str, str]]:
-        """What stands where: `{(0, 1): {"assistant.tool_calls": "...", "tool.content": "..."}}`."""
-        found: dict[Place, dict[str, str]] = {}
+    def places(self) -> dict[tuple[int, int], dict[str, str]]:
+        """What stands at each turn and step: `{(0, 1): {"assistant.tool_calls": "..."}}`."""
+        found: dict[tuple[int, int], dict[str, str]] = {}
         for line in lines(self.messages):
             if "turn" in line:
                 here = found.setdefault((line["turn"], line["step"]), {})
@@ -52,6 +50,11 @@ class RawSample:
     def turns(self) -> int:
         """User turns of the dialogue."""
         return sum(m["role"] == "user" for m in self.messages)
+
+    @property
+    def licence(self) -> JSON:
+        """As the row states it, if it does."""
+        return self.about.get("license") or self.about.get("licence")
 
     def verbatim(self, evidence: dict[str, JSON]) -> bool:
         """Whether a snippet stands word for word where it is said to."""

@@ -1,7 +1,6 @@
 """A page for reading: some annotated rows with their dialogue, tools and items.
 
-The page needs nothing beside itself, runs nothing, and shows every word of a row as text.
-"""
+The page needs nothing beside itself, runs nothing, and shows every word of a row as text."""
 
 from __future__ import annotations
 
@@ -35,50 +34,31 @@ def page(rows: list[tuple[dict[str, JSON], RawSample]], of: int) -> str:
         lstrip_blocks=True,
     )
     env.filters["clean"] = lambda text: UNSAFE.sub("\ufffd", str(text).replace("\r\n", "\n"))
-    return env.get_template("spot.html.jinja").render(rows=[_row(row, sample) for row, sample in rows], of=of)
-
-
-def _row(row: dict[str, JSON], sample: RawSample) -> dict[str, JSON]:
-    said, by = [_said(line) for line in lines(sample.messages)], row["annotator"]
-    turns = []
-    for t, items in enumerate(row["checklists"][0]):
-        shown = [{**i, "evidence": [_place(e, sample) for e in i["evidence"]]} for i in items]
-        turns.append({"said": [s for s in said if s["turn"] == t], "items": shown})
-    return {
-        "uuid": sample.uuid,
-        "where": sample.where,
-        "licence": row.get("license") or row.get("licence") or "licence not stated",
-        "turns": turns,
-        "system": [s for s in said if s["turn"] is None],
-        "tools": [(t["function"]["name"], _json(t["function"])) for t in sample.tools],
-        "by": f"{by['model']}, {' and '.join(by['prompts'])}" + (", repaired once" if by["repaired"] else ""),
-        "usd": by["price_usd"],
-    }
-
-
-def _place(evidence: dict[str, JSON], sample: RawSample) -> dict[str, JSON]:
-    return {**evidence, "kind": evidence["from"], "verbatim": sample.verbatim(evidence)}
+    env.filters["json"] = _json
+    shown = [
+        {
+            "row": row,
+            "sample": sample,
+            "system": [line["text"] for line in lines(sample.messages) if line["from"] == "system"],
+            "said": [_said(line) for line in lines(sample.messages) if "turn" in line],
+        }
+        for row, sample in rows
+    ]
+    return env.get_template("spot.html.jinja").render(rows=shown, of=of)
 
 
 def _said(line: Line) -> dict[str, JSON]:
-    (kind, who), call = WHO[line["from"]], line.get("call")
+    """A part of the dialogue, its JSON laid out."""
+    (kind, who), call = WHO[line["from"]], line.get("call", {})
     text = _json(call["arguments"]) if call else line["text"]
     if kind == "tool":
         try:
             text = _json(json.loads(text))
         except ValueError:
             pass  # shown as it stands
-    return {
-        "turn": line.get("turn"),
-        "step": line.get("step"),
-        "kind": kind,
-        "who": who,
-        "name": call["name"] if call else line.get("tool", ""),
-        "text": text,
-        "thinking": line["from"] == "assistant.content.thinking",
-    }
+    return line | {"kind": kind, "who": who, "name": call.get("name") or line.get("tool", ""), "text": text}
 
 
 def _json(value: JSON) -> str:
-    line = json.dumps(value, ensure_ascii=False)
-    return line if len(line) <= 100 else json.dumps(value, ensure_ascii=False, indent=2)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,7 +1,6 @@
 """What a run would take, told before anything is paid.
 
-Calls are an upper bound, since nobody knows who will be rejected; tokens are estimates and say so.
-"""
+Calls are an upper bound, since nobody knows who will be rejected; tokens are estimates and say so."""
 
 from __future__ import annotations
 
@@ -9,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envace.data.annotate.dialogue import RawSample
-from envace.data.annotate.next_call import Course, RowOutcome, RowResult
-from envace.data.annotate.options import AnnotateOptions
-from envace.data.annotate.rows import Triage
+from envace.data.annotate.arguments import AnnotateOptions
+from envace.data.annotate.call_plan import CallPlan, RowOutcome
+from envace.data.annotate.raw_rows import RawRows
 
 CHARACTERS_PER_TOKEN = 3.5
 """Of English prose mixed with JSON."""
@@ -26,7 +24,6 @@ WRITTEN_PER_TURN = 900
 class Preview:
     """Rows, the calls they may take at most, and estimated tokens."""
 
-    triage: Triage
     settled: Counter[str] = field(default_factory=Counter)
     """Rows that need no call, by outcome."""
     rows: int = 0
@@ -35,62 +32,54 @@ class Preview:
     tokens_read: int = 0
     tokens_written: int = 0
 
-    @classmethod
-    def of(cls, course: Course, triage: Triage) -> Preview:
-        """Go through all samples once; nothing is asked."""
-        found, options = cls(triage), course.options
-        order = (*options.pass_names, options.label_name)
-        for sample in triage.samples():
-            at = course.at(sample)
-            if isinstance(at, RowResult) and not (at.outcome is RowOutcome.FAILED and options.retry_failed):
-                found.settled[at.outcome.value] += 1
-                continue
-            call = at.again.call if isinstance(at, RowResult) and at.again else at.call
-            found.rows += 1
-            for name in order[order.index(call) :] if call in order else (call,):
-                found._count(name, sample, course)
-        return found
 
-    def _count(self, call: str, sample: RawSample, course: Course) -> None:
-        kind, effort = call.split(":")[:2]
-        asked = course.prompts.question("filter" if kind == "filter" else "label", sample, effort)
-        self.calls += 1
-        self.tokens_read += round(sum(len(m["content"]) for m in asked.messages) / CHARACTERS_PER_TOKEN)
-        self.tokens_written += WRITTEN[effort] + (0 if kind == "filter" else WRITTEN_PER_TURN * sample.turns)
+def preview(plan: CallPlan, rows: RawRows) -> Preview:
+    """Go through all samples once; nothing is asked."""
+    found, o = Preview(), plan.options
+    order = (*o.pass_names, o.label_name)
+    for sample in rows.samples():
+        at = plan.state(sample)
+        if at.ask is None or (at.outcome is RowOutcome.FAILED and not o.retry_failed):
+            found.settled[at.outcome] += 1
+            continue
+        found.rows += 1
+        call = at.ask.call
+        for name in order[order.index(call) :] if call in order else (call,):
+            kind, effort = name.split(":")[:2]
+            asked = plan.prompts.question("filter" if kind == "filter" else "label", sample, effort)
+            shown = sum(len(m["content"]) for m in asked.messages)
+            found.calls += 1
+            found.tokens_read += round(shown / CHARACTERS_PER_TOKEN)
+            found.tokens_written += WRITTEN[effort] + (kind != "filter") * WRITTEN_PER_TURN * sample.turns
+    return found
 
-    def text(self, options: AnnotateOptions) -> str:
-        """For people, a line a fact."""
-        left_out, hits = self.triage.reasons(), dict(sorted(self.triage.hits.items()))
-        read, passed_over = len(self.triage.rows), self.triage.not_sampled
-        passed = read - sum(left_out.values())
-        drawn = f", {passed - passed_over:,} of them drawn (--limit)" if passed_over else ""
-        left = f"; left out: {_counted(left_out)}" if left_out else ""
-        out = [f"rows: {read:,} read, {passed:,} pass the rules{drawn}{left}"]
-        if hits != left_out:
-            out.append(f"faults, of which a row may have several: {_counted(hits)}")
-        if self.settled:
-            known = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(self.settled.items()))
-            out.append(f"settled by the journal: {known}")
-        return "\n".join(out + self._costs(options))
 
-    def _costs(self, options: AnnotateOptions) -> list[str]:
-        if not self.calls:
-            return ["calls: none are open"]
-        passes = "1 filter pass" if len(options.passes) == 1 else f"{len(options.passes)} filter passes"
-        cost = "cost: unknown without --price-in and --price-out"
-        if p := options.prices:
-            usd = p.usd(self.tokens_read, self.tokens_written)
-            cost = (
-                f"cost: at most about {usd:,.2f} USD, at {p.read:g} read and {p.write:g} written a million "
-                "tokens"
-            )
-        return [
-            f"calls: at most {self.calls:,} for {self.rows:,} rows ({passes}, one label each; a rejection "
-            "saves a row's "
-            "later calls, a faulty label costs one repair)",
-            f"tokens: about {self.tokens_read:,} read and {self.tokens_written:,} written (estimated)",
-            cost,
-        ]
+def preview_text(found: Preview, rows: RawRows, o: AnnotateOptions) -> str:
+    """For people, a line a fact."""
+    left_out, hits = rows.reasons(), dict(sorted(rows.hits.items()))
+    passed, drawn = len(rows.rows) - sum(left_out.values()), rows.candidates
+    out = [f"rows: {len(rows.rows):,} read, {passed:,} pass the rules"]
+    out[0] += f", {drawn:,} of them drawn (--limit)" if drawn < passed else ""
+    out[0] += f"; left out: {_counted(left_out)}" if left_out else ""
+    if hits != left_out:
+        out.append(f"faults, of which a row may have several: {_counted(hits)}")
+    if found.settled:
+        known = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(found.settled.items()))
+        out.append(f"settled by the journal: {known}")
+    if not found.calls:
+        return "\n".join([*out, "calls: none are open"])
+    passes = "1 filter pass" if len(o.efforts) == 1 else f"{len(o.efforts)} filter passes"
+    cost = "unknown without --price-in and --price-out"
+    if (usd := o.usd(found.tokens_read, found.tokens_written)) is not None:
+        prices = f"{o.price_in:g} read and {o.price_out:g} written a million tokens"
+        cost = f"at most about {usd:,.2f} USD, at {prices}"
+    out += [
+        f"calls: at most {found.calls:,} for {found.rows:,} rows ({passes}, one label each; a rejection "
+        "saves a row's later calls, a faulty label costs one repair)",
+        f"tokens: about {found.tokens_read:,} read and {found.tokens_written:,} written (estimated)",
+        f"cost: {cost}",
+    ]
+    return "\n".join(out)
 
 
 def _counted(reasons: Mapping[str, int]) -> str:

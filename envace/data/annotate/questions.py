@@ -22,44 +22,37 @@ from envace.types import JSON
 
 FORM = 1
 """Of what surrounds the instructions; a change asks everything anew."""
-EFFORTS = ("none", "minimal", "low", "medium", "high")
-"""Reasoning efforts; none leaves the field out."""
 TEXT, WHOLE, YES_NO = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+FOCUSED, FROM = {"type": "string", "enum": list(FOCUS)}, {"type": "string", "enum": list(EVIDENCE)}
 Schema = dict[str, JSON]
 
 
-def _object(**properties: JSON) -> Schema:
-    closed = {"required": list(properties), "additionalProperties": False}
-    return {"type": "object", "properties": properties, **closed}
+def _schema(shape: JSON) -> Schema:
+    """The JSON schema of nested fields, all required: `{"turn": WHOLE, "errors": [{"what": TEXT}]}`."""
+    if isinstance(shape, list):
+        return {"type": "array", "items": _schema(shape[0])}
+    if isinstance(shape.get("type"), str):
+        return shape
+    fields = {name: _schema(part) for name, part in shape.items()}
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
-def _list(of: JSON) -> Schema:
-    return {"type": "array", "items": of}
-
-
-def _choice(words: tuple[str, ...]) -> Schema:
-    return {"type": "string", "enum": list(words)}
-
-
-_EVIDENCE = _object(turn=WHOLE, step=WHOLE, **{"from": _choice(EVIDENCE)}, snippet=TEXT)
-_ITEM = _object(
-    id=TEXT,
-    evidence=_list(_EVIDENCE),
-    focus_on=_choice(FOCUS),
-    question=TEXT,
-    pass_condition=TEXT,
-    failure_examples=_list(TEXT),
-    required_for_next_turn=YES_NO,
-    dependence=_list(TEXT),
-    weight={"type": "number"},
-)
-_ERRORS = _list(_object(turn=WHOLE, step=WHOLE, what=TEXT))
-VERDICT: Schema = {"name": "verdict", "strict": True, "schema": _object(errors=_ERRORS, no_error=YES_NO)}
-LABEL: Schema = {
-    "name": "checklists",
-    "strict": True,
-    "schema": _object(turns=_list(_object(turn=WHOLE, items=_list(_ITEM)))),
+ERROR = {"turn": WHOLE, "step": WHOLE, "what": TEXT}
+PLACE = {"turn": WHOLE, "step": WHOLE, "from": FROM, "snippet": TEXT}
+ITEM = {
+    "id": TEXT,
+    "evidence": [PLACE],
+    "focus_on": FOCUSED,
+    "question": TEXT,
+    "pass_condition": TEXT,
+    "failure_examples": [TEXT],
+    "required_for_next_turn": YES_NO,
+    "dependence": [TEXT],
+    "weight": {"type": "number"},
 }
+TURNS, VERDICTS = {"turns": [{"turn": WHOLE, "items": [ITEM]}]}, {"errors": [ERROR], "no_error": YES_NO}
+LABEL: Schema = {"name": "checklists", "strict": True, "schema": _schema(TURNS)}
+VERDICT: Schema = {"name": "verdict", "strict": True, "schema": _schema(VERDICTS)}
 """What a schema cannot say (sums, places that exist, circles) is checked after the reply."""
 
 

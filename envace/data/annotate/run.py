@@ -6,17 +6,18 @@ and waits for those under way. Each call is made once a run, one whose reply can
 from __future__ import annotations
 
 import asyncio
+import math
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TextIO
 
-from envace.data.annotate.client import AnnotateClient, CallResult, Stopped
+from envace.data.annotate.call_plan import Ask, CallPlan, RowOutcome, RowResult
+from envace.data.annotate.client import AnnotateClient, Stopped
 from envace.data.annotate.dialogue import RawSample
-from envace.data.annotate.journal import CallRecord
-from envace.data.annotate.next_call import Ask, Course, RowOutcome, RowResult
 from envace.data.progress import time_left
 from envace.errors import EnvironmentUnready, UserError
 
@@ -27,99 +28,54 @@ TERMINAL_S, FILE_S = 1.0, 30.0
 
 
 @dataclass
-class CallMeter:
-    """`CallMeter(total=1000)`; counts what this run did, beside rows that were settled before.
+class AnnotateRun:
+    """`await AnnotateRun(plan, client, stop, n_rows).through(samples)`; counts what this run did."""
 
-    A line holds numbers and fixed words only, nothing a model or server wrote.
-    """
-
+    plan: CallPlan
+    client: AnnotateClient
+    stop: asyncio.Event
     total: int
-    out: TextIO = field(default_factory=lambda: sys.stderr)
+    """Rows to go through."""
+    error: UserError | None = None
+    """What ended the run early and is the user's to mend."""
+    over_budget: bool = False
+    interrupted: bool = False
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     worked: int = 0
-    """Rows that took calls in this run."""
+    """Rows that took calls in this run, beside those that were settled before."""
     calls: int = 0
     retries: int = 0
     tokens: int = 0
     usd: float | None = 0.0
     """None once a call's cost is unknown."""
     started: float = field(default_factory=time.monotonic)
-    _shown: float = field(default_factory=time.monotonic)
-
-    def call(self, requests: int, tokens: int, usd: float | None) -> None:
-        """A call came back."""
-        self.calls, self.retries, self.tokens = (
-            self.calls + 1,
-            self.retries + requests - 1,
-            self.tokens + tokens,
-        )
-        self.usd = None if usd is None or self.usd is None else self.usd + usd
-
-    def row(self, outcome: str, worked: bool) -> None:
-        """A row is through."""
-        self.outcomes[outcome] += 1
-        self.worked += worked
-
-    def line(self) -> str:
-        """`120 of 1000 rows (30 annotated), 0.52 rows/s, 410 calls, 1,204,113 tokens, 0.84 USD, 28 min
-        left`"""
-        done, seconds = sum(self.outcomes.values()), max(time.monotonic() - self.started, 1e-6)
-        rate = self.worked / seconds
-        kinds = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))
-        parts = [f"{done} of {self.total} rows" + (f" ({kinds})" if kinds else "")]
-        parts += [f"{rate:.2f} rows/s", f"{self.calls} calls", f"{self.tokens:,} tokens"]
-        parts += [f"{self.retries} retries"] if self.retries else []
-        parts += [f"{self.usd:.2f} USD"] if self.usd else []
-        parts += [time_left((self.total - done) / rate)] if rate and done < self.total else []
-        return ", ".join(parts)
-
-    def show(self, last: bool = False) -> None:
-        """Print the line where it is time; always at the last."""
-        terminal, now = self.out.isatty(), time.monotonic()
-        if last or now - self._shown >= (TERMINAL_S if terminal else FILE_S):
-            self._shown = now
-            text = f"\r\033[K{self.line()}" if terminal else self.line()
-            print(text, end="\n" if last or not terminal else "", file=self.out, flush=True)
-
-    async def keep_showing(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.sleep(TERMINAL_S)
-            self.show()
-
-
-@dataclass
-class AnnotateRun:
-    """`await AnnotateRun(course, client, stop, meter).through(samples)`"""
-
-    course: Course
-    client: AnnotateClient
-    stop: asyncio.Event
-    meter: CallMeter
-    error: UserError | None = None
-    """What ended the run early and is the user's to mend."""
-    over_budget: bool = False
-    interrupted: bool = False
-    spent_usd: float = 0.0
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def through(self, samples: Iterator[RawSample]) -> None:
         """Every sample as far as it goes. What the user must mend is left in `error`; a bug raises."""
-        workers = range(self.course.options.concurrency)
+        workers = range(self.plan.options.concurrency)
         self.tasks = [asyncio.create_task(self._worker(samples)) for _ in workers]
         try:
             await asyncio.wait(self.tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            self.abandon()
+            self._abandon()
             ended = await asyncio.gather(*self.tasks, return_exceptions=True)
         for end in ended:
             if isinstance(end, Exception):
                 raise end
 
-    def abandon(self) -> None:
-        """Drop the calls under way."""
+    def _abandon(self) -> None:
         for task in self.tasks:
             task.cancel()
+
+    def interrupt(self) -> None:
+        """Make no new calls; at the second time, drop those under way."""
+        if self.interrupted:
+            return self._abandon()
+        self.interrupted = True
+        self.stop.set()
+        words = "\nstopping: no new calls; waiting for those under way (Ctrl-C again drops them)"
+        print(words, file=sys.stderr, flush=True)
 
     async def _worker(self, samples: Iterator[RawSample]) -> None:
         try:
@@ -132,61 +88,83 @@ class AnnotateRun:
             self.stop.set()
 
     async def _row(self, sample: RawSample) -> None:
-        tries: Counter[str] = Counter()
+        tries = Counter[str]()
         while True:
-            at = self.course.at(sample)
+            at = self.plan.state(sample)
             ask = self._next(at, tries)
             if ask is None or self.stop.is_set():
                 break
             tries[ask.key] += 1
-            self._keep(sample, ask, await self.client.ask(ask.question()))
-        outcome = at.outcome if isinstance(at, RowResult) else RowOutcome.UNDECIDED
-        self.meter.row(outcome.value, bool(tries))
+            await self._call(sample, ask)
+        self.outcomes[at.outcome] += 1
+        self.worked += bool(tries)
 
-    def _next(self, at: Ask | RowResult, tries: Counter[str]) -> Ask | None:
+    def _next(self, at: RowResult, tries: Counter[str]) -> Ask | None:
         """What to ask now; None where the row is through for this run."""
-        if isinstance(at, RowResult):
-            fresh = self.course.options.retry_failed and at.again and not tries[at.again.key]
-            return at.again if fresh else None
-        most = TRIES if at.why.startswith("reply_") else 1
-        return at if tries[at.key] < most else None
+        if at.ask is None or (at.outcome is RowOutcome.FAILED and not self.plan.options.retry_failed):
+            return None
+        unread = at.outcome is RowOutcome.UNDECIDED and at.reason.startswith("reply_")
+        return at.ask if tries[at.ask.key] < (TRIES if unread else 1) else None
 
-    def _keep(self, sample: RawSample, ask: Ask, result: CallResult) -> None:
-        """Record the call, show it, and hold it against the budget."""
-        record, options = self._record(sample, ask, result), self.course.options
-        if self.client.answered or not result.fault.startswith("refused"):
-            self.course.journal.add(record)  # else the server may refuse all, which says nothing of the row
-        usd = record["usd"] if options.prices and result.reply else 0.0
-        self.meter.call(result.requests, (record["read"] or 0) + (record["written"] or 0), usd)
-        if options.budget_usd == float("inf") or record["reply"] is None:
+    async def _call(self, sample: RawSample, ask: Ask) -> None:
+        """Make a call, record it, and hold it against the budget."""
+        o = self.plan.options
+        about = {"key": ask.key, "row": sample.key, "call": ask.call, "model": o.model, "prompt": ask.prompt}
+        found = await self.client.ask(self.plan.question(sample, ask))
+        usd = o.usd(found["read"], found["written"])
+        if self.client.answered or not found["fault"].startswith("refused"):
+            # else the server may refuse all, which says nothing of the row
+            self.plan.journal.add({**about, **found, "usd": usd})
+        self.calls, self.retries = self.calls + 1, self.retries + found["requests"] - 1
+        self.tokens += (found["read"] or 0) + (found["written"] or 0)
+        if found["reply"] is None or o.price_in is None:
             return
-        if record["usd"] is None:
+        self.usd = None if usd is None or self.usd is None else self.usd + usd
+        if self.usd is None and math.isfinite(o.budget):
             raise EnvironmentUnready(
-                f"{options.base_url} states no token counts, so --budget cannot be kept; leave it out"
+                f"{o.base_url} states no token counts, so --budget cannot be kept; leave it out"
             )
-        self.spent_usd += record["usd"]
-        if self.spent_usd >= options.budget_usd:
+        if self.usd is not None and self.usd >= o.budget:
             self.over_budget = True
             self.stop.set()
 
-    def _record(self, sample: RawSample, ask: Ask, result: CallResult) -> CallRecord:
-        """A finished call as the journal keeps it."""
-        done, options = result.reply, self.course.options
-        read, written = (done.tokens_in, done.tokens_out) if done else (None, None)
-        known = options.prices and read is not None and written is not None
-        return {
-            "key": ask.key,
-            "row": sample.key,
-            "call": ask.call,
-            "model": options.model,
-            "prompt": ask.prompt,
-            "reply": done.text if done else None,
-            "finish": done.finish if done else "",
-            "fault": result.fault,
-            "read": read,
-            "written": written,
-            "usd": options.prices.usd(read, written) if known else None,
-            "requests": result.requests,
-            "seconds": round(result.seconds, 3),
-            "structured": result.structured,
-        }
+    def line(self) -> str:
+        """`120 of 1000 rows (30 annotated), 0.52 rows/s, 410 calls, 1,204 tokens, 0.84 USD, 28 min left`:
+        numbers and fixed words only, nothing a model or server wrote."""
+        done, seconds = self.outcomes.total(), max(time.monotonic() - self.started, 1e-6)
+        rate = self.worked / seconds
+        kinds = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))
+        parts = [f"{done} of {self.total} rows" + (f" ({kinds})" if kinds else "")]
+        parts += [f"{rate:.2f} rows/s", f"{self.calls} calls", f"{self.tokens:,} tokens"]
+        parts += [f"{self.retries} retries"] if self.retries else []
+        parts += [f"{self.usd:.2f} USD"] if self.usd else []
+        parts += [time_left((self.total - done) / rate)] if rate and done < self.total else []
+        return ", ".join(parts)
+
+    async def show(self) -> None:
+        """The line, again and again until cancelled: in place on a terminal, else as lines of a file."""
+        every, start, end = (TERMINAL_S, "\r\033[K", "") if sys.stderr.isatty() else (FILE_S, "", "\n")
+        try:
+            while True:
+                await asyncio.sleep(every)
+                print(start + self.line(), end=end, file=sys.stderr, flush=True)
+        finally:
+            print(start + self.line(), file=sys.stderr, flush=True)
+
+
+async def annotate_rows(plan: CallPlan, samples: Iterator[RawSample], total: int) -> AnnotateRun:
+    """Make the open calls, saying how far they are. Ctrl-C waits for calls under way, a second one drops
+    them."""
+    stop = asyncio.Event()
+    async with AnnotateClient(plan.options, stop) as client:
+        run = AnnotateRun(plan, client, stop, total)
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(sign, run.interrupt)
+        shown = asyncio.create_task(run.show())
+        try:
+            await run.through(samples)
+        finally:
+            shown.cancel()
+            with suppress(asyncio.CancelledError):
+                await shown
+    return run
