@@ -1,8 +1,6 @@
 """Whether a chat template only ever appends, and what new messages add to a chat.
 
-Flows in: a renderer. Flows out: its `Shape`, found by rendering probe dialogues; and `suffix`, the ids that
-new messages put behind an assistant message.
-Invariant: a kind of step is called appending only when, in every probe, the full render of the longer chat
+A kind of step is called appending only when, in every probe dialogue, the full render of the longer chat
 begins with the render of the shorter one and ends with the suffix; every other kind has a named reason.
 
 Qwen3's template drops the thoughts of earlier turns as soon as the user speaks again, and with thinking
@@ -37,55 +35,45 @@ class Restart(StrEnum):
 
 
 OF_THOUGHTS = (Restart.THOUGHTS_DROPPED, Restart.OPENING_DROPPED)  # what `old_thoughts: keep` does not follow
+STEPS = {
+    ("tool", False): "tool results",
+    ("tool", True): "tool results after a thought",
+    ("user", False): "a user turn",
+    ("user", True): "a user turn after a thought",
+}
+"""(role of the new messages, whether a thought stands in the row so far) -> its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """One kind of step. `reason` is None when it appends.
-
-    `trim`: with OPENING_DROPPED, how many ids at the end of a prompt history leaves out; None when cutting
-    them is not enough.
-    """
+    """What the template does to one kind of step."""
 
     reason: Restart | None = None
+    """None when it appends."""
     trim: int | None = None
+    """With OPENING_DROPPED, how many ids at the end of a prompt history leaves out; None when cutting them is
+    not enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the probes found, one `Fit` a kind of step."""
+    """What the probes found."""
 
-    tool: Fit
-    """Tool results, no thought in the row so far."""
-    tool_thought: Fit
-    """Tool results, after a thought."""
-    user: Fit
-    """A later user turn, no thought in the row so far."""
-    user_thought: Fit
+    fits: dict[tuple[str, bool], Fit]
+    """By the keys of `STEPS`."""
     ends: int
     """End tokens up to and with the assistant message that `suffix` builds on."""
     control_ids: frozenset[int]
     """Ids that no text of a message can become."""
 
-    def fit(self, kind: str, thought: bool) -> Fit:
-        """kind: tool | user."""
-        fits = {"tool": (self.tool, self.tool_thought), "user": (self.user, self.user_thought)}
-        return fits[kind][thought]
-
 
 def described(shape: Shape, old_thoughts: str) -> str:
     """What an episode's prompts will do, in one line for a log; `old_thoughts` is the method's switch."""
-    steps = {
-        "tool results": shape.tool,
-        "tool results after a thought": shape.tool_thought,
-        "a user turn": shape.user,
-        "a user turn after a thought": shape.user_thought,
-    }
     found: dict[str, list[str]] = {}
-    for step, fit in steps.items():
-        found.setdefault(f"new row ({fit.reason})" if fit.reason else "appends", []).append(step)
+    for step, fit in shape.fits.items():
+        found.setdefault(f"new row ({fit.reason})" if fit.reason else "appends", []).append(STEPS[step])
     whole = "; ".join(f"{what}: {', '.join(named)}" for what, named in found.items())
-    kept = old_thoughts == "keep" and any(fit.reason in OF_THOUGHTS for fit in steps.values())
+    kept = old_thoughts == "keep" and any(fit.reason in OF_THOUGHTS for fit in shape.fits.values())
     return f"chat template: {whole}" + ("; old_thoughts keep appends all the same" if kept else "")
 
 
@@ -100,19 +88,16 @@ def suffix(renderer: Renderer, ends: int, new: Sequence[Message]) -> list[int]:
     Only `new` and a stub of a few tokens are rendered; `ends` is `Shape.ends`. No token reaches across a
     control token, so cutting there gives the ids a full render has.
     """
-    ids, at = renderer.render([_ASK, _stub(new), *new]), -1
-    for _ in range(ends):
-        at = ids.index(renderer.end_id, at + 1)
-    return ids[at + 1 :]
+    ids = renderer.render([_ASK, _stub(new), *new])
+    return ids[_end_at(renderer, ids, ends) + 1 :]
 
 
 def spelled(renderer: Renderer, ends: int, message: Message) -> list[int] | None:
     """An assistant message as the template writes it while it is the newest, up to but without its end token;
     thoughts stand in it. None where the template does not write it behind the words a prompt ends with."""
-    opened, whole, at = renderer.render([_ASK]), renderer.render([_ASK, message]), -1
-    for _ in range(ends):
-        at = whole.index(renderer.end_id, at + 1)
-    return whole[len(opened) : at] if whole[: len(opened)] == opened else None
+    opened, whole = renderer.render([_ASK]), renderer.render([_ASK, message])
+    written = whole[len(opened) : _end_at(renderer, whole, ends)]
+    return written if whole[: len(opened)] == opened else None
 
 
 def shape_of(renderer: Renderer) -> Shape:
@@ -122,36 +107,36 @@ def shape_of(renderer: Renderer) -> Shape:
     key = (str(getattr(tokenizer, "chat_template", "")), getattr(renderer, "enable_thinking", None))
     known = _found.setdefault(tokenizer, {})
     if key not in known:
-        known[key] = _detect(renderer)
+        ends = renderer.render([_ASK, _stub(())]).count(renderer.end_id)
+        try:
+            fits = _fits(renderer, ends)
+        except (TemplateError, TypeError):
+            fits = dict.fromkeys(STEPS, Fit(Restart.UNPROBED))
+        known[key] = Shape(fits, ends, _control_ids(renderer))
     return known[key]
 
 
-def _detect(renderer: Renderer) -> Shape:
-    ends = renderer.render([_ASK, _stub(())]).count(renderer.end_id)
-    try:
-        fits = _fits(renderer, ends)
-    except (TemplateError, TypeError):
-        fits = [Fit(Restart.UNPROBED)] * 4
-    tool, tool_thought, user, user_thought = fits
-    return Shape(tool, tool_thought, user, user_thought, ends, _control_ids(renderer))
-
-
-def _fits(renderer: Renderer, ends: int) -> list[Fit]:
-    """In the order of `Shape`: tool results, the same after a thought, a user turn, the same after a
-    thought."""
-    found: dict[tuple[str, bool], list[Fit]] = {}
+def _fits(renderer: Renderer, ends: int) -> dict[tuple[str, bool], Fit]:
+    """One fit for all probed steps of a kind: the first that does not append; a trim only when all agree."""
+    probed: dict[tuple[str, bool], list[Fit]] = {step: [] for step in STEPS}
     for chat in probe_dialogues():
         prompts = prompts_in(chat)
         for n, m in zip(prompts, prompts[1:]):
-            kind, thought = chat[n + 1].role, any(message.thinking for message in chat[:m])
-            found.setdefault((kind, thought), []).append(_fit(renderer, ends, chat[:m], n))
-    return [_together(found[kind, thought]) for kind in ("tool", "user") for thought in (False, True)]
+            thought = any(message.thinking for message in chat[:m])
+            probed[chat[n + 1].role, thought].append(_fit(renderer, ends, chat[:m], n))
+    fits = {}
+    for step, found in probed.items():
+        broken = next((fit for fit in found if fit.reason), Fit())
+        fits[step] = broken if len(set(found)) == 1 else Fit(broken.reason)
+    return fits
 
 
 def _fit(renderer: Renderer, ends: int, chat: Sequence[Message], n: int) -> Fit:
     """How the prompt of `chat` continues the prompt of chat[:n]; chat[n] is the assistant message between."""
     before, after = renderer.render(chat[:n], [TOOL]), renderer.render(chat, [TOOL])
-    if _lost_thought(renderer.decode(before), renderer.decode(after), chat[: n + 1]):
+    text_before, text_after = renderer.decode(before), renderer.decode(after)
+    *old, newest = (message.thinking for message in chat[: n + 1])
+    if newest not in text_after or any(t in text_before and t not in text_after for t in old):
         return Fit(Restart.THOUGHTS_DROPPED)
     tail = [renderer.end_id, *suffix(renderer, ends, chat[n + 1 :])]
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after)))
@@ -165,18 +150,9 @@ def _fit(renderer: Renderer, ends: int, chat: Sequence[Message], n: int) -> Fit:
     return Fit(Restart.OPENING_DROPPED, len(before) - same if whole else None)
 
 
-def _lost_thought(before: str, after: str, chat: Sequence[Message]) -> bool:
-    """Whether a thought that was shown, or the newest one, is not shown any more."""
-    *old, newest = (m.thinking for m in chat)
-    return newest not in after or any(t in before and t not in after for t in old)
-
-
-def _together(fits: Sequence[Fit]) -> Fit:
-    """One fit for all steps of a kind: the first that does not append; a trim only when all agree on it."""
-    broken = [fit for fit in fits if fit.reason]
-    if not broken:
-        return Fit()
-    return broken[0] if len(set(fits)) == 1 else Fit(broken[0].reason)
+def _end_at(renderer: Renderer, ids: Sequence[int], n: int) -> int:
+    """Index of the n-th end token."""
+    return [at for at, token in enumerate(ids) if token == renderer.end_id][n - 1]
 
 
 def _stub(new: Sequence[Message]) -> Message:
@@ -192,8 +168,5 @@ def _control_ids(renderer: Renderer) -> frozenset[int]:
         return renderer.end_ids | {renderer.render([])[0]}
     special = {i: t.content for i, t in tokenizer.added_tokens_decoder.items() if t.special}
     usual = renderer.render([_ASK])
-
-    def spelled(text: str) -> list[int]:
-        return renderer.render([Message(role="user", content=text)])
-
-    return renderer.end_ids | {i for i, t in special.items() if spelled(t).count(i) <= usual.count(i)}
+    written = {i: renderer.render([Message(role="user", content=text)]) for i, text in special.items()}
+    return renderer.end_ids | {i for i, ids in written.items() if ids.count(i) <= usual.count(i)}

@@ -1,8 +1,7 @@
 """Dialogues that show what a chat template does, and the check that two renderers show the same prompts.
 
-Flows in: renderers. Flows out: probe dialogues; ParamsError when training and evaluation differ on one.
-Invariant: the dialogues hold plain, thoughtful and mixed assistant messages, one call and several, a result
-nobody called for, and later user turns; every assistant message is preceded by a prompt.
+The dialogues hold plain, thoughtful and mixed assistant messages, one call and several, a result nobody
+called for, and later user turns; every assistant message is preceded by a prompt.
 """
 
 from __future__ import annotations
@@ -55,21 +54,21 @@ def _dialogue(thinks: str) -> list[Message]:
     """Two user turns and the begin of a third. `thinks` is repeated: an assistant message thinks where x
     stands."""
     chat = [Message(role="system", content="Help."), Message(role="user", content="first wish")]
-    _say(chat, thinks, "", "look", results=("look",))
-    _say(chat, thinks, "Both at once.", "look", "find", results=("look", "find"))
-    _say(chat, thinks, "unreadable", results=("",))  # an answer to a message that held no call
-    _say(chat, thinks, "done")
+
+    def say(content: str, *names: str, results: Sequence[str] = ()) -> None:
+        i = len(prompts_in(chat))
+        thought = f"musing{i}" if thinks[i % len(thinks)] == "x" else ""
+        calls = tuple(ToolCall(name=name, arguments={"id": f"#{i}"}) for name in names)
+        chat.append(Message(role="assistant", content=content, thinking=thought, calls=calls))
+        answers = results or names
+        chat.extend(Message(role="tool", content=f'{{"of": "{name}"}}', name=name) for name in answers)
+
+    say("", "look")
+    say("Both at once.", "look", "find")
+    say("unreadable", results=("",))  # an answer to a message that held no call
+    say("done")
     for wish in ("second wish", "third wish"):
         chat.append(Message(role="user", content=wish))
-        _say(chat, thinks, "", "find", "look", "find", results=("find", "look", "find"))
-        _say(chat, thinks, "done again")
+        say("", "find", "look", "find")
+        say("done again")
     return chat
-
-
-def _say(chat: list[Message], thinks: str, content: str, *names: str, results: Sequence[str] = ()) -> None:
-    """An assistant message that calls `names`, and what comes back."""
-    i = len(prompts_in(chat))
-    thought = f"musing{i}" if thinks[i % len(thinks)] == "x" else ""
-    calls = tuple(ToolCall(name=name, arguments={"id": f"#{i}"}) for name in names)
-    chat.append(Message(role="assistant", content=content, thinking=thought, calls=calls))
-    chat += [Message(role="tool", content=f'{{"of": "{name}"}}', name=name) for name in results]

@@ -1,9 +1,7 @@
 """Chat -> token ids and back.
 
-Flows in: messages and tools. Flows out: prompt ids with the generation prompt at the end; text for output
-ids.
-Invariant: text inside a message never becomes a control token, whoever wrote it. A renderer keeps no state
-between calls, so one can serve any number of episodes.
+Text inside a message never becomes a control token, whoever wrote it. A renderer keeps no state between
+calls, so one can serve any number of episodes.
 """
 
 from __future__ import annotations
@@ -16,15 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from envace.chat.calls import render_calls
 from envace.chat.text import dumps, sanitise
 from envace.errors import EnvironmentUnready
-from envace.types import JSON, Message, ToolCall
+from envace.types import JSON, Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-MARKUP_TAGS = ("think", "tool_call", "tool_response", "execution_result")
-_MARKUP = {
-    f"<{slash}{tag}>" for tag in MARKUP_TAGS for slash in ("", "/")
-}  # words of the chat, no control tokens
+_TAGS = ("think", "tool_call", "tool_response", "execution_result")  # words of the chat, no control tokens
+_MARKUP = {f"<{slash}{tag}>" for tag in _TAGS for slash in ("", "/")}
 
 
 class Renderer(Protocol):
@@ -49,7 +45,8 @@ class Renderer(Protocol):
 def as_dicts(messages: Sequence[Message], *, arguments_as_text: bool = False) -> list[dict[str, JSON]]:
     """Messages in the OpenAI form. Call ids are positions, so the same chat always gives the same dicts."""
     dicts: list[dict[str, JSON]] = []
-    n_calls, waiting = 0, list[str]()
+    waiting: list[str] = []
+    n_calls = 0
     for message in messages:
         entry: dict[str, JSON] = {"role": message.role, "content": sanitise(message.content)}
         if message.thinking:
@@ -57,19 +54,16 @@ def as_dicts(messages: Sequence[Message], *, arguments_as_text: bool = False) ->
         if message.calls:
             waiting = [f"call_{n_calls + i}" for i in range(len(message.calls))]
             n_calls += len(waiting)
-            entry["tool_calls"] = [
-                {"id": id_, "type": "function", "function": _function(call, arguments_as_text)}
-                for id_, call in zip(waiting, message.calls)
-            ]
+            entry["tool_calls"] = []
+            for id_, call in zip(waiting, message.calls):
+                arguments = dumps(call.arguments) if arguments_as_text else call.arguments
+                function = {"name": call.name, "arguments": arguments}
+                entry["tool_calls"].append({"id": id_, "type": "function", "function": function})
         if message.role == "tool":
             entry["name"] = message.name
             entry["tool_call_id"] = waiting.pop(0) if waiting else "call_unknown"
         dicts.append(entry)
     return dicts
-
-
-def _function(call: ToolCall, arguments_as_text: bool) -> dict[str, JSON]:
-    return {"name": call.name, "arguments": dumps(call.arguments) if arguments_as_text else call.arguments}
 
 
 class HFRenderer:
@@ -106,19 +100,17 @@ class HFRenderer:
             tokenize=False,
             enable_thinking=self.enable_thinking,
         )
-        return self._encode(str(text))
+        ids: list[int] = self.tokenizer.encode(str(text), add_special_tokens=False)
+        return ids
 
     def encode(self, text: str) -> list[int]:
-        return self._encode(sanitise(text))
+        ids: list[int] = self.tokenizer.encode(sanitise(text), add_special_tokens=False)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         kept = [i for i in ids if i not in self.end_ids]
-        plain = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(kept, **plain))
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+        text = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def _entry(self, entry: dict[str, JSON]) -> dict[str, JSON]:
         entry = {key: self._plain(value) for key, value in entry.items()}
@@ -147,7 +139,10 @@ class ByteRenderer:
         for tool in tools:
             ids += [self.START, *self.encode(f"tool\n{dumps(tool)}"), self.END]
         for message in messages:
-            ids += [self.START, *self.encode(f"{message.role}\n{self._body(message)}"), self.END]
+            thinking = f"<think>\n{message.thinking}\n</think>\n" if message.thinking else ""
+            calls = render_calls(message.calls)
+            body = thinking + message.content + ("\n" if calls and message.content else "") + calls
+            ids += [self.START, *self.encode(f"{message.role}\n{body}"), self.END]
         return [*ids, self.START, *self.encode("assistant\n")]
 
     def encode(self, text: str) -> list[int]:
@@ -155,9 +150,3 @@ class ByteRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
-
-    @staticmethod
-    def _body(message: Message) -> str:
-        thinking = f"<think>\n{message.thinking}\n</think>\n" if message.thinking else ""
-        calls = render_calls(message.calls)
-        return thinking + message.content + ("\n" if calls and message.content else "") + calls

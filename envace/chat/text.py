@@ -1,11 +1,7 @@
 """Text hygiene shared by everything that reads or writes model text.
 
-Flows in: text a model, a tool or a data set wrote. Flows out: the same text without characters a tokenizer
-chokes on, strict JSON values, JSON text in which no tag can be forged, and thinking split from what is
-visible.
-Invariant: nothing here evaluates text; a value of at most `MAX_DEPTH` levels survives
-`strict_loads(dumps(value))` unchanged; every function reads its text a bounded number of times, so that time
-grows with length alone.
+Nothing here evaluates text; a value of at most `MAX_DEPTH` levels survives `strict_loads(dumps(value))`
+unchanged; every function reads its text a bounded number of times, so that time grows with length alone.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable, Iterator
 
 from envace.types import JSON
 
@@ -29,47 +26,27 @@ MAX_DEPTH = 64  # levels of nesting; what walks values later (schemas, records, 
 BREAK = "\0"  # stands where something was cut out of sanitised text: left and right never join to a tag
 
 
+# --- characters and thoughts ----------------------------------------------------------------------
+
+
 def sanitise(text: str) -> str:
     """Text with NUL, lone surrogates and Unicode non-characters replaced by U+FFFD."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return _BROKEN.sub("\ufffd", text)
+    return text if text.isascii() and "\0" not in text else _BROKEN.sub("\ufffd", text)
 
 
-def sanitise_json(value: JSON, depth: int = MAX_DEPTH) -> JSON:
-    """`sanitise` on every string and key inside a JSON value.
-
-    Raises ValueError when it nests deeper than `depth` levels or two keys of an object become one.
-    """
-    if isinstance(value, str):
-        return sanitise(value)
-    if not isinstance(value, (dict, list)):
-        return value
-    if not depth:
-        raise ValueError("nested too deep")
-    if isinstance(value, list):
-        return [sanitise_json(v, depth - 1) for v in value]
-    return _no_duplicates([(sanitise(k), sanitise_json(v, depth - 1)) for k, v in value.items()])
+def clip(text: str, limit: int = 160) -> str:
+    """At most `limit` characters, the tail replaced by an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def dumps(value: JSON) -> str:
-    """JSON text for prompts and tool messages: every `<` written as \\u003c, so no tag can be opened or
-    closed.
-
-    The value is unchanged for whoever parses it. Raises ValueError on NaN or infinity.
-    """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return sanitise(text).replace("<", "\\u003c")
-
-
-def canonical(value: JSON) -> str:
-    """JSON text that is equal exactly when two values are."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+def tidy(text: str) -> str:
+    """Text without the white space and empty stretches around cuts; what stood apart is on lines of its
+    own."""
+    return "\n".join(stripped for part in text.split(BREAK) if (stripped := part.strip()))
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """(thinking, visible), each stretch stripped and on a line of its own. See `split_parts` for what is a
-    thought."""
+    """(thinking, visible), each stretch stripped and on a line of its own; see `split_parts`."""
     thinking, visible = split_parts(text)
     return thinking, tidy(visible)
 
@@ -105,19 +82,6 @@ def split_parts(text: str) -> tuple[str, str]:
     return tidy(thinking), BREAK.join(parts[known::2])
 
 
-def tidy(text: str) -> str:
-    """Text without the white space and empty stretches around cuts; what stood apart is on lines of its
-    own."""
-    return "\n".join(stripped for part in text.split(BREAK) if (stripped := part.strip()))
-
-
-def body_end(text: str, at: int) -> int:
-    """Index at which a JSON text that starts at `at` must have ended: the first `<` or backslash outside its
-    strings, the quote of a string that never ends, or the end of the text."""
-    found = _BODY.match(text, at)
-    return found.end() if found else at  # it always matches
-
-
 def _after_block(text: str, tag: re.Match[str]) -> int:
     """Index after a block of JSON, or after its opening tag when no such block stands there."""
     close, end = f"</{tag['block']}>", body_end(text, tag.end())
@@ -132,12 +96,59 @@ def _after_block(text: str, tag: re.Match[str]) -> int:
     return end + len(close)
 
 
-def clip(text: str, limit: int = 160) -> str:
-    """At most `limit` characters, the tail replaced by an ellipsis."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def body_end(text: str, at: int) -> int:
+    """Index at which a JSON text that starts at `at` must have ended: the first `<` or backslash outside its
+    strings, the quote of a string that never ends, or the end of the text."""
+    found = _BODY.match(text, at)
+    return found.end() if found else at  # it always matches
 
 
-def _no_duplicates(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+def blocks_on_lines(text: str, tag: str) -> Iterator[str]:
+    """The bodies of all blocks whose tags stand on lines of their own; the first closing tag ends each."""
+    opened, closed, at = f"\n<{tag}>\n", f"\n</{tag}>", 0
+    while (start := text.find(opened, at)) >= 0:
+        start += len(opened)
+        if (end := text.find(closed, start)) < 0:  # nothing closes a later one either
+            return
+        yield text[start:end]
+        at = end + len(closed)
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def dumps(value: JSON, *, allow_nan: bool = False) -> str:
+    """JSON on one line for a prompt or a tool message: every `<` is written as \\u003c, so that no text in it
+    opens or closes the tag it stands in.
+
+    The value is unchanged for whoever parses it. Raises ValueError on NaN or infinity unless allowed.
+    """
+    return sanitise(json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)).replace("<", "\\u003c")
+
+
+def canonical(value: JSON) -> str:
+    """JSON text that is equal exactly when two values are."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+def sanitise_json(value: JSON, depth: int = MAX_DEPTH) -> JSON:
+    """`sanitise` on every string and key inside a JSON value.
+
+    Raises ValueError when it nests deeper than `depth` levels or two keys of an object become one.
+    """
+    if isinstance(value, str):
+        return sanitise(value)
+    if not isinstance(value, (dict, list)):
+        return value
+    if not depth:
+        raise ValueError("nested too deep")
+    if isinstance(value, list):
+        return [sanitise_json(v, depth - 1) for v in value]
+    return unique_keys([(sanitise(k), sanitise_json(v, depth - 1)) for k, v in value.items()])
+
+
+def unique_keys(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    """An object's pairs as a dict (`object_pairs_hook`). Raises ValueError where a key is given twice."""
     value = dict(pairs)
     if len(value) < len(pairs):
         raise ValueError("an object repeats a key")
@@ -155,9 +166,7 @@ def _finite(digits: str) -> float:
     return value
 
 
-STRICT = json.JSONDecoder(
-    object_pairs_hook=_no_duplicates, parse_constant=_refuse_constant, parse_float=_finite
-)
+STRICT = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def strict_loads(text: str) -> JSON:
@@ -175,3 +184,40 @@ def strict_loads(text: str) -> JSON:
     # Most calls are flat ASCII: then there is nothing to replace and no depth to measure.
     plain = text.isascii() and "\\u" not in text and text.count("[") + text.count("{") <= MAX_DEPTH
     return value if plain else sanitise_json(value)
+
+
+def reply_json(text: str, loads: Callable[[str], JSON] = strict_loads) -> JSON:
+    """The JSON value of a model's reply, thoughts before it and one code fence around it set aside.
+
+    A tag inside a JSON string is text: the whole reply is tried first, then what follows each closed thought.
+    Raises the ValueError of the last try.
+    """
+    while True:
+        body = text.strip()
+        if body.startswith("```") and body.endswith("```") and "\n" in body:
+            body = body.partition("\n")[2].removesuffix("```")
+        try:
+            return loads(body)
+        except ValueError:
+            _, closed, text = text.partition("</think>")
+            if not closed:
+                raise
+
+
+def loose_loads(text: str) -> JSON:
+    """As Python reads JSON: the last of equal keys counts; NaN and infinities stand as their names. Raises
+    ValueError."""
+
+    def number(digits: str) -> float | str:
+        value = float(digits)
+        return value if math.isfinite(value) else ("-Infinity" if value < 0 else "Infinity")
+
+    try:
+        return sanitise_json(json.loads(text, parse_constant=str, parse_float=number))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def json_problem(error: ValueError) -> str:
+    """What was wrong with a JSON text, in a few words."""
+    return clip(getattr(error, "msg", None) or str(error), 80)

@@ -1,11 +1,9 @@
 """One role's stream as tokens: exact ids in, exact ids out.
 
-Flows in: the messages of a chat as they happen, and the ids the policy sampled. Flows out: the ids of every
-next prompt.
-Invariant: sampled ids stay as sampled, whatever text they decode to; a prompt is what a full render of the
-chat would give, but for those ids. A prompt begins with all ids before it, prompt and output; where the
-template cannot continue them, it is written anew and says why (`Restart`). The training sequences of an
-episode end exactly there.
+Sampled ids stay as sampled, whatever text they decode to; a prompt is what a full render of the chat would
+give, but for those ids. A prompt begins with all ids before it, prompt and output; where the template cannot
+continue them, it is written anew and says why (`Restart`). The training sequences of an episode end exactly
+there.
 
 With `keep_thoughts` no prompt is written anew for thoughts, nor for the empty thought a prompt ended with:
 what was shown stays. A generation that history cannot hold as sampled is then written behind what was shown
@@ -41,9 +39,8 @@ class TokenLog:
         self._renderer, self._tools, self._keep = renderer, tuple(tools), keep_thoughts
         self._shape: Shape = shape_of(renderer)
         self._marks = [tuple(renderer.encode(mark)) for mark in ("<think>", "</think>")]
-        self._chat: list[Message | tuple[int, ...]] = list(
-            messages
-        )  # ids stand for what is read only when needed
+        self._chat: list[Message | tuple[int, ...]] = [*messages]
+        """Ids stand for what is read only when needed."""
         self._ids: list[int] = []
         self._restart: Restart | None = None
         self._sampled = False  # whether a token was sampled since the ids were written anew
@@ -80,8 +77,12 @@ class TokenLog:
         if ids:
             self._sampled, self._sampled_at = True, len(self._ids)
             self._ids += ids
-        said = self._note_thought(ids, said)
-        self._broken, self._awaits_sample = self._fault(ids, said), False
+        marked = any(_holds(ids, mark) for mark in self._marks)
+        if marked and said is None:
+            said = self._read(tuple(ids))
+        self._thought |= marked or bool(said and said.thinking)
+        self._broken = self._fault(ids, said, marked)
+        self._awaits_sample = False
         self._chat.append(said or tuple(ids))
 
     def add_results(self, messages: Sequence[Message]) -> None:
@@ -96,8 +97,6 @@ class TokenLog:
             raise ValueError(f"a user turn cannot have the role {message.role!r}")
         self._add("user", [message])
 
-    # --- what stands behind a generation ----------------------------------------------------------
-
     def _add(self, kind: str, new: Sequence[Message]) -> None:
         """Continue the ids where the template and the generation allow it, else write the prompt anew."""
         if self._awaits_sample:
@@ -106,14 +105,14 @@ class TokenLog:
         fit, reason, cut = self._fit(kind), self._broken, 0
         if reason in (None, Restart.FOREIGN_END) and fit.reason:
             reason, cut = fit.reason, fit.trim or 0
-        end = self._renderer.end_id
+        end, ids = self._renderer.end_id, self._ids
         if reason is None:
-            self._ids += [*([] if self._ids[-1] == end else [end]), *self._suffix(new)]
+            ids += [*([] if ids[-1] == end else [end]), *suffix(self._renderer, self._shape.ends, new)]
         elif reason is Restart.FOREIGN_END or (reason is Restart.OPENING_DROPPED and cut):
-            ids = self._ids[: self._sampled_at - cut] + self._ids[self._sampled_at :]
+            ids = ids[: self._sampled_at - cut] + ids[self._sampled_at :]
             if ids[-1] in self._renderer.end_ids:
                 ids.pop()
-            self._begin(reason, [*ids, end, *self._suffix(new)])
+            self._begin(reason, [*ids, end, *suffix(self._renderer, self._shape.ends, new)])
         elif not (self._keep and reason in HIDDEN and self._respell(reason, new)):
             self._render(reason)
         self._awaits_sample = True
@@ -122,8 +121,8 @@ class TokenLog:
         """What the template does to a step; where thoughts are kept, only what has nothing to do with
         them."""
         if not self._keep:
-            return self._shape.fit(kind, self._thought)
-        fits = (self._shape.fit(kind, thought) for thought in {False, self._thought})
+            return self._shape.fits[kind, self._thought]
+        fits = (self._shape.fits[kind, thought] for thought in {False, self._thought})
         return next((fit for fit in fits if fit.reason and fit.reason not in OF_THOUGHTS), Fit())
 
     def _respell(self, reason: Restart, new: Sequence[Message]) -> bool:
@@ -133,16 +132,15 @@ class TokenLog:
         A template that ends its prompts with an empty thought has no place for another: this one thought is
         left out, so that the earlier ones stay.
         """
+        renderer, ends = self._renderer, self._shape.ends
         said = self._read(self._chat[-1 - len(new)])
-        tries = (spelled(self._renderer, self._shape.ends, m) for m in (said, replace(said, thinking="")))
-        body = next((ids for ids in tries if ids is not None), None)
+        body = spelled(renderer, ends, said)
+        if body is None:
+            body = spelled(renderer, ends, replace(said, thinking=""))
         if body is not None:
             shown = self._ids[: self._said_at]
-            self._begin(reason, [*shown, *body, self._renderer.end_id, *self._suffix(new)])
+            self._begin(reason, [*shown, *body, renderer.end_id, *suffix(renderer, ends, new)])
         return body is not None
-
-    def _suffix(self, new: Sequence[Message]) -> list[int]:
-        return suffix(self._renderer, self._shape.ends, new)
 
     def _render(self, reason: Restart | None) -> None:
         """Write the prompt anew as a full render of the chat."""
@@ -152,33 +150,20 @@ class TokenLog:
         self._begin(reason, self._renderer.render(chat, self._tools))
         self._awaits_sample = True
 
-    def _begin(self, reason: Restart | None, ids: Sequence[int]) -> None:
+    def _begin(self, reason: Restart | None, ids: list[int]) -> None:
         """Other ids, unless they turn out to continue those before: what a template may do it need not do."""
-        if not self._ids or list(ids[: len(self._ids)]) != self._ids:
+        if not self._ids or ids[: len(self._ids)] != self._ids:
             self._restart, self._sampled = reason, False
-        self._ids = list(ids)
+        self._ids = ids
 
-    # --- what a generation says -------------------------------------------------------------------
-
-    def _note_thought(self, ids: Sequence[int], said: Message | None) -> Message | None:
-        """Remember that the ids hold a thought; the message is read when that alone can tell."""
-        marked = self._marked(ids)
-        if marked and said is None:
-            said = self._read(tuple(ids))
-        self._thought |= marked or bool(said and said.thinking)
-        return said
-
-    def _marked(self, ids: Sequence[int]) -> bool:
-        return any(_holds(ids, mark) for mark in self._marks)
-
-    def _fault(self, ids: Sequence[int], said: Message | None) -> Restart | None:
+    def _fault(self, ids: Sequence[int], said: Message | None, marked: bool) -> Restart | None:
         """Why history cannot show the generation as it was sampled, whatever the template."""
         if not ids:
             return Restart.IDS_HIDDEN
         closed = ids[-1] in self._renderer.end_ids
         if not self._shape.control_ids.isdisjoint(ids[:-1] if closed else ids):
             return Restart.CONTROL_SAMPLED
-        if said is not None and not said.thinking and self._marked(ids) and not self._keep:
+        if said is not None and not said.thinking and marked and not self._keep:
             return Restart.THOUGHTS_DROPPED  # an empty thought: no message can hold it
         return Restart.FOREIGN_END if closed and ids[-1] != self._renderer.end_id else None
 

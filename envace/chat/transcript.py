@@ -1,8 +1,5 @@
 """What a transcript's calls were answered, and how far two responses agree.
 
-Flows in: messages, records, responses. Flows out: calls paired with their responses; numbers from 0 to 1.
-Invariant: pure.
-
 A *leaf* of a response is a scalar (or an empty object or list) with its path.
 """
 
@@ -15,7 +12,7 @@ from dataclasses import dataclass
 
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
-from envace.types import JSON, Message, Observation, Record, ToolCall
+from envace.types import JSON, Message, Observation, Record, ToolCall, replace
 
 KeyPath = tuple[str, ...]
 
@@ -43,16 +40,13 @@ def exchanges(messages: Sequence[Message]) -> list[Exchange]:
             waiting = list(range(len(found), len(found) + len(message.calls)))
             found += [Exchange(c, None, message.turn, at, None) for c in message.calls]
         elif message.role == "tool" and waiting:
-            e = found[i := waiting.pop(0)]
-            found[i] = Exchange(e.call, _json(message.content), e.turn, e.asked, at)
+            try:
+                content = json.loads(message.content)
+            except (ValueError, RecursionError):
+                content = None
+            i = waiting.pop(0)
+            found[i] = replace(found[i], content=content, shown=at)
     return found
-
-
-def _json(text: str) -> JSON:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def answered(
@@ -85,9 +79,6 @@ def latest_record(records: Sequence[Record], call: ToolCall, turn: int) -> Recor
     """Of several records of one call, the latest up to `turn`, else the first."""
     found = [r for r in records if matches(r, call)]
     return next((r for r in reversed(found) if r.turn <= turn), found[0] if found else None)
-
-
-# --- agreement ------------------------------------------------------------------------------------
 
 
 def agreement(said: JSON, truth: JSON) -> float:

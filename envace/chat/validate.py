@@ -1,9 +1,7 @@
 """Deterministic checks of a call before anybody answers it: the allow-list, then the tool's JSON schema.
 
-Flows in: a parsed call and the task's tools. Flows out: (None, "") or a failure with one short sentence for
-ACT.
-Invariant: the same call and tools always give the same answer; no network, no model. Schemas may not refer to
-anything outside themselves.
+The same call and tools always give the same answer; no network, no model. Schemas may not refer to anything
+outside themselves.
 """
 
 from __future__ import annotations
@@ -11,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from envace.chat.text import clip
 from envace.errors import DataError
 from envace.types import JSON, FailureReason, ToolCall
-
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
 
 Refusal = tuple[FailureReason | None, str]
 
@@ -32,32 +30,25 @@ def validate_call(call: ToolCall, tools: Sequence[dict[str, JSON]]) -> Refusal:
     if not isinstance(call.arguments, dict):
         return FailureReason.NO_ARGUMENTS, "arguments must be an object"
     schema = functions[call.name].get("parameters") or {"type": "object"}
-    error = _first_error(call, _validator(json.dumps(schema), call.name))
-    return (FailureReason.SCHEMA_VIOLATION, _sentence(error)) if error else (None, "")
+    validator = _validator(json.dumps(schema), call.name)
+    try:
+        errors = list(validator.iter_errors(call.arguments))
+    except Unresolvable as e:
+        raise DataError(f"tool {call.name}: its schema refers to {e.ref!r}, which it does not hold") from None
+    if not errors:
+        return None, ""
+    first = min(errors, key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator)))
+    return FailureReason.SCHEMA_VIOLATION, _sentence(first)
 
 
 @lru_cache(maxsize=4096)
 def _validator(schema: str, name: str) -> Draft202012Validator:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry
-
     try:
         Draft202012Validator.check_schema(json.loads(schema))
     except SchemaError as e:
         raise DataError(f"tool {name}: its parameters are not a JSON schema ({clip(e.message)})") from None
     # An empty registry: a $ref to the outside must fail, never be fetched.
     return Draft202012Validator(json.loads(schema), registry=Registry())
-
-
-def _first_error(call: ToolCall, validator: Draft202012Validator) -> ValidationError | None:
-    from referencing.exceptions import Unresolvable
-
-    try:
-        errors = list(validator.iter_errors(call.arguments))
-    except Unresolvable as e:
-        raise DataError(f"tool {call.name}: its schema refers to {e.ref!r}, which it does not hold") from None
-    return min(errors, key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator)), default=None)
 
 
 def _sentence(error: ValidationError) -> str:

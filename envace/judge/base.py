@@ -1,8 +1,6 @@
 """The judge's protocol, the judge that needs no model, and the choice between judges.
 
-Flows in: `JudgeParams` and the method's `judge_mode`, then a task, a turn index and the transcript. Flows
-out: one `Verdict` an item of that turn's checklist, in the checklist's order.
-Invariant: every judge sees the transcript (and the task's records), never the hidden state of a world.
+Every judge sees the transcript (and the task's records), never the hidden state of a world.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from envace.config import JudgeParams
+from envace.judge.rules import judge_item
 from envace.types import Message, Task, Verdict
 
 
@@ -26,8 +25,6 @@ class RuleJudge:
     """Evaluates each item's `rule` on the transcript: deterministic, instant, free."""
 
     async def judge_turn(self, task: Task, turn: int, messages: Sequence[Message]) -> list[Verdict]:
-        from envace.judge.rules import judge_item
-
         return [judge_item(item, task, turn, messages) for item in task.checklist[turn]]
 
     async def aclose(self) -> None:

@@ -1,11 +1,8 @@
 """Answers that were given before, by the hash of what was asked.
 
-Flows in: the request's content. Flows out: the answers it got the last time, or None.
-Invariant: only complete yes/no answers are kept, and nothing of what a server wrote; a line is written whole
-or counts for nothing, so several processes share one file and a killed one harms no other.
-
-On disk: `answers.jsonl` below the caller's folder, one line an answer:
-{"key": <sha256>, "answers": {"C0": true}}.
+Only complete yes/no answers are kept, and nothing of what a server wrote; a line is written whole or counts
+for nothing, so several processes share one file and a killed one harms no other. `answers.jsonl` below the
+caller's folder holds one line an answer: {"key": <sha256>, "answers": {"C0": true}}.
 """
 
 from __future__ import annotations

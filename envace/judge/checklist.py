@@ -1,11 +1,8 @@
-"""Verdicts of a turn -> its reward; rewards of turns -> the episode's; and the checklist training is judged
-by.
+"""Verdicts of a turn -> its reward; rewards of turns -> the episode's; the checklist training is judged by.
 
-Flows in: the items of a turn and any number of verdicts on them. Flows out: `TurnScore`, then one number in
-[0, 1] an episode.
-Invariant: an item passes when any verdict on it is yes; a turn with an item nobody could judge has no reward
-at all, so that a broken judge can be told from a failed policy. Only `training_task` takes items away, and
-only training calls it: an evaluation is judged by the whole checklist.
+An item passes when any verdict on it is yes; a turn with an item nobody could judge has no reward at all, so
+that a broken judge can be told from a failed policy. Only `training_task` takes items away, and only training
+calls it: an evaluation is judged by the whole checklist.
 """
 
 from __future__ import annotations
@@ -62,43 +59,35 @@ def training_task(task: Task, method: Method) -> Task:
     without grounding items. Raises DataError when nothing that carries weight would be left of a turn."""
     if method.grounding == "keep":
         return task
-    turns = tuple(_without_grounding(task, turn) for turn in range(len(task.checklist)))
-    return replace(task, checklist=turns)
+    turns = []
+    for turn, items in enumerate(task.checklist):
+        kept = [item for item in items if item.focus_on != GROUNDING]
+        total, left = (math.fsum(item.weight for item in group) for group in (items, kept))
+        if len(kept) < len(items) and left <= 0:
+            raise DataError(
+                f"task {task.id}, turn {turn}: without its items on {GROUNDING} (grounding: drop) "
+                "nothing is left to reward"
+            )
+        turns.append(items if len(kept) == len(items) else _scaled(kept, total, left))
+    return replace(task, checklist=tuple(turns))
 
 
-def _without_grounding(task: Task, turn: int) -> tuple[Item, ...]:
-    """The other items of a turn, their weights scaled to the sum the whole turn had."""
-    items = task.checklist[turn]
-    kept = [item for item in items if item.focus_on != GROUNDING]
-    if len(kept) == len(items):
-        return items
-    total, left = (math.fsum(item.weight for item in group) for group in (items, kept))
-    if left <= 0:
-        raise DataError(
-            f"task {task.id}, turn {turn}: without its items on {GROUNDING} (grounding: drop) "
-            "nothing is left to reward"
-        )
+def _scaled(kept: Sequence[Item], total: float, left: float) -> tuple[Item, ...]:
+    """Items whose weights sum to `left`, scaled to sum to `total`, depending on each other alone."""
     names = {item.id for item in kept}
-    return tuple(
-        replace(
-            item,
-            weight=item.weight * total / left,
-            dependence=tuple(other for other in item.dependence if other in names),
-        )
+    changes = (
+        (item.weight * total / left, tuple(other for other in item.dependence if other in names))
         for item in kept
     )
-
-
-def required_items(task: Task) -> frozenset[tuple[int, str]]:
-    """(turn, item id) of every item a success needs."""
-    return frozenset(
-        (turn, item.id)
-        for turn, items in enumerate(task.checklist)
-        for item in items
-        if item.required_for_next_turn
-    )
+    return tuple(replace(i, weight=weight, dependence=needs) for i, (weight, needs) in zip(kept, changes))
 
 
 def required_held(task: Task, verdicts: Sequence[Verdict]) -> bool:
     """Whether every required item of every turn holds; an item of a turn that was never judged does not."""
-    return required_items(task) <= {(v.turn, v.item_id) for v in verdicts if v.answer is Answer.YES}
+    held = {(v.turn, v.item_id) for v in verdicts if v.answer is Answer.YES}
+    return all(
+        (turn, item.id) in held
+        for turn, items in enumerate(task.checklist)
+        for item in items
+        if item.required_for_next_turn
+    )

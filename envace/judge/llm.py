@@ -1,13 +1,18 @@
 """A judge that asks a language model.
 
-Flows in: a task, the turn just answered and the transcript. Flows out: one `Verdict` an item.
-Invariant: a verdict is yes or no only where a reply says so (`llm_answers`). Anything else, silence, prose, a
-broken server, is unscored with a named reason; nothing raises, nothing is guessed.
+A verdict is yes or no only where a reply says so. Anything else, silence, prose, a broken server, is unscored
+with a named reason and a detail after ": "; nothing raises, nothing is guessed.
+
+  judge_timeout      no complete reply within the deadline of one request
+  judge_unreachable  no connection, or a server error (5xx, 408, 409, 425, 429)
+  judge_malformed    a reply without a usable answer for the item
+  judge_refused      the server or the model declined (other statuses, refusal, content filter); not retried
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,16 +24,33 @@ from envace.config import JudgeParams
 from envace.errors import ParamsError
 from envace.io.addresses import shown
 from envace.io.chat_client import ChatBill, ChatClient, ChatFault, ChatOptions, ChatReply
-from envace.judge.audit import audited
+from envace.io.chat_reply import RETRIED_STATUS
 from envace.judge.cache import AnswerCache, SharedLines, content_key
 from envace.judge.checklist import item_answer
-from envace.judge.llm_answers import ITEM_OPEN, judge_reason, read_step, read_turn
-from envace.judge.llm_requests import step_request, steps_of, turn_request
+from envace.judge.llm_requests import read_step, read_turn, step_request, steps_of, turn_request
 from envace.types import JSON, Answer, Audit, Item, Message, Task, Verdict, replace
 
 Request = Callable[[Sequence[Item]], dict[str, JSON]]
 """The request for the items that are still open."""
 Read = Callable[[str, Sequence[Item]], dict[str, Answer]]
+ITEM_OPEN = "item_open"
+"""The reason of a fault: a reply that answers some of its items, or none."""
+REASONS = {
+    "timeout": "judge_timeout",
+    "unreachable": "judge_unreachable",
+    "malformed": "judge_malformed",
+    "too_large": "judge_malformed",
+    ITEM_OPEN: "judge_malformed",
+    "refused_by_model": "judge_refused",
+}
+
+
+def judge_reason(reason: str) -> str:
+    """The judge's name for the reason of a client's fault."""
+    if reason in REASONS:
+        return REASONS[reason]
+    status = int(reason.removeprefix("http_"))
+    return "judge_unreachable" if status in RETRIED_STATUS or status >= 500 else "judge_refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +70,21 @@ class LLMJudge:
     """
 
     def __init__(self, params: JudgeParams, mode: str = "turn", *, backoff_s: float = 1.0):
-        self.params, self.mode = params, mode
-        self.client = ChatClient(chat_options(params, backoff_s))
+        for url, weight in params.endpoints.items():
+            if not 0 < weight < 1e6:
+                raise ParamsError(f"judge.endpoints.{shown(url)} is {weight!r}, must be a weight above 0")
+        own = {params.base_url: 1.0} if params.base_url or not params.endpoints else {}
+        options = ChatOptions(
+            model=params.model,
+            servers={**own, **params.endpoints},
+            key_env=params.key_env,
+            timeout_s=params.timeout_s,
+            attempts=params.attempts,
+            concurrency=params.concurrency,
+            backoff_s=backoff_s,
+            what="the judge",
+        )
+        self.params, self.mode, self.client = params, mode, ChatClient(options)
         self.bill, self.audit_bill = ChatBill(), ChatBill()
         self.cached = 0
         """Questions that the cache has answered."""
@@ -74,31 +109,19 @@ class LLMJudge:
         """Close the connections of the running loop."""
         await self.client.aclose()
 
-    def cost(self) -> float:
-        """What all requests so far have cost, audits too, at `price_in` and `price_out`."""
-        return self._price(self.bill) + self._price(self.audit_bill)
-
-    def _price(self, bill: ChatBill) -> float:
-        return bill.price(self.params.price_in, self.params.price_out)
-
     async def _judge(
         self, mode: str, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: ChatBill
     ) -> list[Verdict]:
-        if mode == "step_item":
-            return await self._judge_by_steps(items, turn, messages, bill)
-        request = partial(turn_request, self.params, turn=turn, messages=messages)
-        found = await self._find(items, request, read_turn, bill)
-        shares = found.bill.split(len(items))
-        return [
-            self._verdict(i, turn, *found.answers[i.id], bill=share, cached=found.cached)
-            for i, share in zip(items, shares)
-        ]
-
-    async def _judge_by_steps(
-        self, items: Sequence[Item], turn: int, messages: Sequence[Message], bill: ChatBill
-    ) -> list[Verdict]:
-        """The paper's way: every step with every item. An item holds when it holds for any step; without a
-        step it does not."""
+        """One request for the turn, or (`step_item`) one for each step and item: an item then holds when it
+        holds for any step, and without a step it does not."""
+        if mode == "turn":
+            request = partial(turn_request, self.params, turn=turn, messages=messages)
+            found = await self._find(items, request, read_turn, bill)
+            shares = zip(items, found.bill.split(len(items)))
+            return [
+                self._verdict(i, turn, *found.answers[i.id], bill=share, cached=found.cached)
+                for i, share in shares
+            ]
         before, steps = steps_of(turn, messages)
 
         async def ask(item: Item, now: Sequence[Message]) -> Found:
@@ -106,9 +129,9 @@ class LLMJudge:
                 [item], lambda _: step_request(self.params, item, before, now), read_step, bill
             )
 
-        found = await asyncio.gather(*(ask(item, now) for item in items for now in steps))
+        by_step = await asyncio.gather(*(ask(item, now) for item in items for now in steps))
         n = len(steps)
-        return [self._any_step(item, turn, found[k * n : (k + 1) * n]) for k, item in enumerate(items)]
+        return [self._any_step(item, turn, by_step[k * n : (k + 1) * n]) for k, item in enumerate(items)]
 
     def _any_step(self, item: Item, turn: int, found: Sequence[Found]) -> Verdict:
         """An item's steps as one verdict, with the first step that held and why another one is unknown."""
@@ -122,28 +145,20 @@ class LLMJudge:
         why = next((reason for a, reason in by_step if a is Answer.UNSCORED), "")
         reason, failed = (why, "") if step is None else ("", why)
         cached = bool(found) and all(of_step.cached for of_step in found)
-        return self._verdict(item, turn, answer, reason, bill=bill, cached=cached, step=step, failed=failed)
+        verdict = self._verdict(item, turn, answer, reason, bill=bill, cached=cached)
+        return replace(verdict, step=step, failed=failed)
 
     async def _find(self, items: Sequence[Item], request: Request, read: Read, bill: ChatBill) -> Found:
-        """The cache's answers, or those of the model; these are kept where all items are answered."""
-        if self._cache is None:
-            return await self._ask(items, request, read, bill)
-        key = content_key(request(items))
-        if (known := self._cache.get(key, items)) is not None:
-            self.cached += 1
-            return Found(
-                answers={id_: (answer, "") for id_, answer in known.items()}, bill=ChatBill(), cached=True
-            )
-        found = await self._ask(items, request, read, bill)
-        answers = {id_: answer for id_, (answer, _) in found.answers.items()}
-        self._keep(partial(self._cache.put, key, answers))
-        return found
+        """The cache's answers, or those of the model, which are kept where all items are answered.
 
-    async def _ask(self, items: Sequence[Item], request: Request, read: Read, bill: ChatBill) -> Found:
-        """Attempts until every item is answered. Only items still open are asked again; an answer once given
-        stays."""
-        answers: dict[str, tuple[Answer, str]] = {}
-        left, own = list(items), ChatBill()
+        Only items still open are asked again; an answer once given stays.
+        """
+        key = content_key(request(items)) if self._cache else ""
+        if self._cache and (known := self._cache.get(key, items)) is not None:
+            self.cached += 1
+            answers = {id_: (answer, "") for id_, answer in known.items()}
+            return Found(answers=answers, bill=ChatBill(), cached=True)
+        answers, left, own = {}, list(items), ChatBill()
 
         def check(reply: ChatReply) -> None:
             answers.update({id_: (answer, "") for id_, answer in read(reply.text, left).items()})
@@ -160,6 +175,8 @@ class LLMJudge:
                 answers[item.id] = Answer.UNSCORED, f"{reason}: {detail}"
         finally:
             bill.add(own)  # a question whose episode is cancelled has cost too
+        if self._cache:
+            self._keep(partial(self._cache.put, key, {id_: answer for id_, (answer, _) in answers.items()}))
         return Found(answers=answers, bill=own)
 
     async def _audit(
@@ -185,16 +202,7 @@ class LLMJudge:
             self.unkept += 1
 
     def _verdict(
-        self,
-        item: Item,
-        turn: int,
-        answer: Answer,
-        reason: str,
-        *,
-        bill: ChatBill,
-        cached: bool,
-        step: int | None = None,
-        failed: str = "",
+        self, item: Item, turn: int, answer: Answer, reason: str, *, bill: ChatBill, cached: bool
     ) -> Verdict:
         faults: Counter[str] = Counter()
         for name, n in bill.faults.items():
@@ -205,10 +213,8 @@ class LLMJudge:
             answer=answer,
             reason=reason,
             cost_tokens=bill.tokens,
-            cost=self._price(bill),
+            cost=bill.price(self.params.price_in, self.params.price_out),
             cached=cached,
-            step=step,
-            failed=failed,
             endpoint=bill.server,
             requests=bill.requests,
             retries=bill.retries,
@@ -216,19 +222,11 @@ class LLMJudge:
         )
 
 
-def chat_options(params: JudgeParams, backoff_s: float) -> ChatOptions:
-    """`base_url` with weight 1, then `endpoints`; an address named twice keeps the weight given last."""
-    for url, weight in params.endpoints.items():
-        if not 0 < weight < 1e6:
-            raise ParamsError(f"judge.endpoints.{shown(url)} is {weight!r}, must be a weight above 0")
-    own = {params.base_url: 1.0} if params.base_url or not params.endpoints else {}
-    return ChatOptions(
-        model=params.model,
-        servers={**own, **params.endpoints},
-        key_env=params.key_env,
-        timeout_s=params.timeout_s,
-        attempts=params.attempts,
-        concurrency=params.concurrency,
-        backoff_s=backoff_s,
-        what="the judge",
-    )
+def audited(seed: int, share: float, task_id: str, turn: int, messages: Sequence[Message]) -> bool:
+    """Whether a turn is judged both ways: a hash of who said what, read as a number in [0, 1), is below
+    `share`. Neither time nor order decides."""
+    calls = ([(c.name, c.arguments) for c in m.calls] for m in messages)
+    parts = (f"{m.role}\0{m.turn}\0{m.thinking}\0{m.content}\0{c}" for m, c in zip(messages, calls))
+    drawn_by = f"{seed}\0{task_id}\0{turn}\0" + "\1".join(parts)
+    digest = hashlib.sha256(drawn_by.encode("utf-8", "replace")).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56 < share

@@ -1,8 +1,6 @@
 """Whether a rule is in the rule language (see `envace/judge/rules.py` for what rules mean).
 
-Flows in: plain data that claims to be a rule. Flows out: nothing, or RuleError naming the first part that is
-wrong.
-Invariant: a rule that passes can be evaluated without further type checks; no data, however odd, raises
+A rule that passes can be evaluated without further type checks; no data, however odd, raises
 anything but RuleError.
 """
 

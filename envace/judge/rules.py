@@ -1,7 +1,6 @@
 """Checklist rules: predicates over the transcript, written as data and evaluated without any `eval`.
 
-Flows in: an item with its rule, the task's records, the messages so far. Flows out: one `Verdict`.
-Invariant: a rule reads the transcript only (grounding also reads the task's records), so a rehearsal that
+A rule reads the transcript only (grounding also reads the task's records), so a rehearsal that
 differs from the hidden truth does not punish correct acting. A rule that is missing or broken anywhere, even
 in a branch not taken, gives UNSCORED with a reason and never NO.
 
@@ -48,13 +47,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from envace.chat.contract import is_error
 from envace.chat.transcript import Exchange, exchanges
 from envace.chat.validate import validate_call
 from envace.errors import DataError
 from envace.judge.rule_check import RuleError, check_rule
-from envace.types import JSON, Answer, Item, Message, Observation, Task, ToolCall, Verdict
+from envace.types import JSON, Answer, Item, Message, Task, ToolCall, Verdict
 from envace.worlds import registry as worlds
 
 MISSING: JSON = object()
@@ -78,18 +77,23 @@ class Scene:
 
 def judge_item(item: Item, task: Task, turn: int, messages: Sequence[Message]) -> Verdict:
     """The verdict of one item on one turn of a transcript. Pure; never raises on a bad rule."""
-    if item.rule is None:
-        return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason="rule_missing")
     upto = tuple(m for m in messages if m.turn <= turn)
-    try:
-        check_rule(item.rule)
-        held = _holds(item.rule, Scene(task, turn, upto, tuple(exchanges(upto))))
-    except RuleError as e:
-        return Verdict(item_id=item.id, turn=turn, answer=Answer.UNSCORED, reason=f"rule_invalid: {e}")
-    return Verdict(item_id=item.id, turn=turn, answer=Answer.YES if held else Answer.NO)
+    answer, reason = Answer.UNSCORED, "rule_missing"
+    if item.rule is not None:
+        try:
+            check_rule(item.rule)
+            held = _holds(item.rule, Scene(task, turn, upto, tuple(exchanges(upto))))
+            answer, reason = Answer.YES if held else Answer.NO, ""
+        except RuleError as e:
+            reason = f"rule_invalid: {e}"
+    return Verdict(item_id=item.id, turn=turn, answer=answer, reason=reason)
 
 
 def _holds(rule: dict[str, JSON], scene: Scene) -> bool:
+    """`all` and `any` combine rules; `KINDS` has the others."""
+    if rule["kind"] in ("all", "any"):
+        each = (_holds(r, scene) for r in rule["rules"])
+        return all(each) if rule["kind"] == "all" else any(each)
     return KINDS[rule["kind"]](rule, scene)
 
 
@@ -100,7 +104,11 @@ def _called(rule: dict[str, JSON], scene: Scene) -> bool:
 def _only_calls(rule: dict[str, JSON], scene: Scene) -> bool:
     made = [e for e in scene.now if e.call.name in rule["tools"]]
     later = [[x.call for x in made[i + 1 :]] for i in range(len(made))]
-    made = [e for e, calls in zip(made, later) if not (_refused(e) and any(_same(e.call, c) for c in calls))]
+    made = [
+        e
+        for e, calls in zip(made, later)
+        if not (is_error(e.content) and any(_same(e.call, c) for c in calls))
+    ]
     wanted = list(rule["calls"])
     for e in made:
         hit = next((w for w in wanted if _matches(w, e.call, scene)), None)
@@ -154,33 +162,28 @@ def _grounded(rule: dict[str, JSON], scene: Scene) -> bool:
     return all(held[e.shown] for e in shown)
 
 
-class _Replayable(Protocol):
-    def call(self, call: ToolCall) -> Observation: ...
-
-
 def _replayed(kind: str, scene: Scene) -> dict[int | None, bool]:
     """Message index of each response shown so far -> whether a world rebuilt from the records answers so."""
     cls = worlds.world_class(kind)
     if not hasattr(cls, "from_records"):
         raise RuleError(f"a world of kind {kind!r} cannot be rebuilt: its class has no from_records")
+    held: dict[int | None, bool] = {}
     try:
         world = cls.from_records(scene.task.records)
-    except DataError as e:
-        raise RuleError(f"the records make no world of kind {kind!r}: {e}") from None
-    return {e.shown: _answers_so(world, e, scene) for e in scene.exchanges if e.shown is not None}
-
-
-def _answers_so(world: _Replayable, e: Exchange, scene: Scene) -> bool:
-    try:
-        forbidden = scene.task.tools and validate_call(e.call, scene.task.tools)[0] is not None
     except DataError as error:
-        raise RuleError(str(error)) from None
-    if forbidden:
-        return _refused(e)  # it never reaches a world, so it changes nothing
-    truth = world.call(e.call).content
-    if isinstance(truth, dict) and truth.get("error") in getattr(type(world), "MALFORMED", ()):
-        return _refused(e)  # a validator in front may have refused it in its own words
-    return _equal(e.content, truth)
+        raise RuleError(f"the records make no world of kind {kind!r}: {error}") from None
+    for e in scene.exchanges:
+        if e.shown is None:
+            continue
+        try:
+            forbidden = scene.task.tools and validate_call(e.call, scene.task.tools)[0] is not None
+        except DataError as error:
+            raise RuleError(str(error)) from None
+        truth = None if forbidden else world.call(e.call).content  # a forbidden one never reaches a world
+        malformed = isinstance(truth, dict) and truth.get("error") in getattr(cls, "MALFORMED", ())
+        # a validator in front may have refused it in its own words
+        held[e.shown] = is_error(e.content) if forbidden or malformed else _equal(e.content, truth)
+    return held
 
 
 def _value(value: JSON, scene: Scene) -> JSON:
@@ -234,10 +237,6 @@ def _same(a: ToolCall, b: ToolCall) -> bool:
     return a.name == b.name and _equal(a.arguments, b.arguments)
 
 
-def _refused(e: Exchange) -> bool:
-    return isinstance(e.content, dict) and "error" in e.content
-
-
 def _word(value: JSON) -> re.Pattern[str] | None:
     """A pattern for the value as a whole word; None when no reply can say it."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -266,7 +265,5 @@ KINDS: dict[str, Callable[[dict[str, JSON], Scene], bool]] = {
     "only_calls": _only_calls,
     "says": _says,
     "if_observed": _if_observed,
-    "all": lambda rule, scene: all(_holds(r, scene) for r in rule["rules"]),
-    "any": lambda rule, scene: any(_holds(r, scene) for r in rule["rules"]),
     "grounded": _grounded,
 }

@@ -17,7 +17,7 @@ import asyncio
 import time
 
 from envace.chat.calls import ParsedReply
-from envace.chat.published import GRAMMARS
+from envace.chat.contract import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.chat.text import sanitise, split_thinking
 from envace.config import RolloutParams

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from envace.chat.published import GRAMMARS
+from envace.chat.contract import GRAMMARS
 from envace.chat.renderer import Renderer
 from envace.config import RolloutParams
 from envace.config.method import Method

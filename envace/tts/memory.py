@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from envace.chat.renderer import Renderer
-from envace.chat.text import strict_loads
+from envace.chat.text import reply_json
 from envace.chat.transcript import answered
 from envace.types import JSON, Attempt, Episode, Memory, Message, Task
 
@@ -170,7 +170,7 @@ def _prompt(rules: str, lines: Sequence[str]) -> tuple[Message, ...]:
 
 def _object(text: str, keys: set[str]) -> dict[str, JSON]:
     try:
-        data = strict_loads(text)
+        data = reply_json(text)
     except ValueError:
         raise ValueError("not one JSON object") from None
     if not isinstance(data, dict) or set(data) != keys:

@@ -157,9 +157,8 @@ class Rehearsal:
                 break
             completion = await self.policy.generate(self._request(messages, ids, cap, episode_id, chance))
             tokens += len(ids) + len(completion.output_ids)
-            answer = completion.text.rpartition("</think>")[2].strip()  # the text after the thinking
             try:
-                return parse(answer), tokens
+                return parse(completion.text), tokens
             except ValueError as e:
                 messages = (*messages, Message(role="user", content=notes.AGAIN.format(reason=e)))
         return None, tokens

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chat_fuzz import anything, soup
 
-from envace.chat.calls import parse_assistant
-from envace.chat.contract import parse_result
-from envace.chat.published import GRAMMARS, published_reply, published_result
+from envace.chat.calls import parse_assistant, published_reply
+from envace.chat.contract import GRAMMARS, parse_result, published_result
 from envace.chat.text import sanitise
 from envace.chat.validate import validate_call
 from envace.types import FailureReason, ToolCall

@@ -3,7 +3,7 @@
 import pytest
 from token_kit import KINDS, TOOLS, play, renderer, result, said, tokenizer, user, written
 
-from envace.chat.append_only import Fit, Restart, shape_of, suffix
+from envace.chat.append_only import STEPS, Fit, Restart, shape_of, suffix
 from envace.chat.probes import check_same_prompts, probe_dialogues
 from envace.chat.renderer import HFRenderer
 from envace.chat.tokens import TokenLog
@@ -38,9 +38,8 @@ class Counting(HFRenderer):
     ],
 )
 def test_probes_find_what_each_template_does(kind, tool, tool_thought, user_turn, user_thought):
-    shape = shape_of(renderer(kind))
-    assert (shape.tool, shape.tool_thought) == (tool, tool_thought)
-    assert (shape.user, shape.user_thought) == (user_turn, user_thought)
+    fits = shape_of(renderer(kind)).fits
+    assert [fits[step] for step in STEPS] == [tool, tool_thought, user_turn, user_thought]
 
 
 @pytest.mark.parametrize("rewrites", [False, True])
@@ -66,9 +65,8 @@ def test_a_rewritten_history_is_named():
     before = fast.chat_template
     fast.chat_template = "{{ messages | length }}" + before
     try:
-        assert {f.reason for f in (shape_of(HFRenderer(fast)).tool, shape_of(HFRenderer(fast)).user)} == {
-            Restart.HISTORY_REWRITTEN
-        }
+        fits = shape_of(HFRenderer(fast)).fits
+        assert {fits[role, False].reason for role in ("tool", "user")} == {Restart.HISTORY_REWRITTEN}
     finally:
         fast.chat_template = before
 

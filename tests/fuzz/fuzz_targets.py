@@ -13,9 +13,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from envace.chat.calls import ParsedReply, parse_assistant, render_calls
-from envace.chat.contract import parse_result, render_result
-from envace.chat.published import published_reply, published_result
+from envace.chat.calls import ParsedReply, parse_assistant, published_reply, render_calls
+from envace.chat.contract import parse_result, published_result, render_result
 from envace.chat.text import MAX_DEPTH, dumps, strict_loads
 from envace.types import FailureReason
 

@@ -7,7 +7,7 @@ import pytest
 from envace.config.method import Method
 from envace.errors import DataError
 from envace.judge import episode_reward, turn_reward
-from envace.judge.checklist import required_items, training_task
+from envace.judge.checklist import training_task
 from envace.types import Answer, Item, Message, Task, Verdict
 
 YES, NO, UNSCORED = Answer.YES, Answer.NO, Answer.UNSCORED
@@ -40,33 +40,26 @@ def test_an_item_passes_when_any_step_passed_it_and_unreached_turns_count_zero()
     assert episode_reward([score.reward], 2) == pytest.approx(0.4)
 
 
-def test_all_passed_is_one_and_none_passed_is_zero():
-    assert turn_reward(ITEMS, verdicts(YES, YES, YES)).reward == pytest.approx(1.0)
-    assert turn_reward(ITEMS, verdicts(NO, NO, NO)).reward == 0.0
+ONE, NEEDED = (item(0, 1.0),), (item(0, 0.5), item(1, 0.5, required=True))
 
 
-def test_an_unscored_item_leaves_the_turn_without_a_reward():
-    score = turn_reward(ITEMS, verdicts(YES, UNSCORED, YES))
-    assert score.reward is None and score.unscored == ("C1",)
-
-
-def test_a_missing_verdict_is_unscored_not_a_no():
-    score = turn_reward((item(0, 0.5), item(1, 0.5, required=True)), verdicts(YES))
-    assert score.reward is None and score.unscored == ("C1",) and not score.required_unmet
-
-
-def test_a_yes_on_another_step_settles_an_unscored_one():
-    assert turn_reward((item(0, 1.0),), [*verdicts(UNSCORED), *verdicts(YES)]).reward == 1.0
-
-
-def test_a_no_beside_an_unscored_verdict_does_not_settle_it():
-    assert turn_reward((item(0, 1.0),), [*verdicts(UNSCORED), *verdicts(NO)]).reward is None
-
-
-def test_required_items_are_unmet_only_when_answered_no():
-    items = (item(0, 0.5, required=True), item(1, 0.5))
-    assert turn_reward(items, verdicts(NO, YES)).required_unmet
-    assert not turn_reward(items, verdicts(YES, NO)).required_unmet
+@pytest.mark.parametrize(
+    ("items", "said", "reward", "unscored", "unmet"),
+    [
+        (ITEMS, verdicts(YES, YES, YES), 1.0, (), False),
+        (ITEMS, verdicts(NO, NO, NO), 0.0, (), False),
+        (ITEMS, verdicts(YES, UNSCORED, YES), None, ("C1",), False),
+        (NEEDED, verdicts(YES), None, ("C1",), False),  # a missing verdict is unscored, not a no
+        (NEEDED, verdicts(YES, NO), 0.5, (), True),
+        (NEEDED, verdicts(NO, YES), 0.5, (), False),
+        (ONE, [*verdicts(UNSCORED), *verdicts(YES)], 1.0, (), False),  # a yes on another step settles it
+        (ONE, [*verdicts(UNSCORED), *verdicts(NO)], None, ("C0",), False),  # a no does not
+    ],
+)
+def test_a_turns_reward(items, said, reward, unscored, unmet):
+    score = turn_reward(items, said)
+    assert score.reward == (None if reward is None else pytest.approx(reward))
+    assert (score.unscored, score.required_unmet) == (unscored, unmet)
 
 
 def test_episode_reward_is_the_mean_over_all_turns_of_the_task():
@@ -113,7 +106,3 @@ def test_drop_refuses_a_turn_of_nothing_but_grounding():
     only = dataclasses.replace(task, checklist=(task.checklist[0][2:],))
     with pytest.raises(DataError, match="task t, turn 0"):
         training_task(only, Method(grounding="drop"))
-
-
-def test_required_items_name_turn_and_item():
-    assert required_items(judged_task()) == {(0, "C1")}

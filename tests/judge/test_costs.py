@@ -2,14 +2,14 @@
 
 import pytest
 from chat_server_kit import completion, dead_url, serving
-from judge_kit import FINE, judge_turns, judged, params
+from judge_kit import FINE, judge_turns, params
 
 from envace.config.method import Method
 from envace.judge.counts import judge_metrics
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.track.names import sanitise
-from envace.types import Answer, Audit, Episode, StopReason, Verdict, from_json, to_json
+from envace.types import Answer, Audit, Episode, StopReason, Verdict
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 
@@ -48,31 +48,6 @@ def test_faults_and_retries_that_led_to_an_answer_stay_on_the_verdict():
     assert verdicts[0].faults == {"judge_unreachable": 1, "judge_malformed": 2} and verdicts[1].faults == {}
     assert sum(v.requests for v in verdicts) == 4 and sum(v.retries for v in verdicts) == 3
     assert sum(v.cost_tokens for v in verdicts) == 3 * 110
-
-
-def test_a_verdict_from_the_cache_costs_nothing_and_says_so(tmp_path):
-    with serving(says_then(FINE)) as server:
-        o = params(server.url, cache=str(tmp_path), price_in=1.0)
-        judge_turns(o)
-        _, [verdicts] = judge_turns(o)
-    assert all(v.cached and not (v.cost or v.cost_tokens or v.requests or v.endpoint) for v in verdicts)
-
-
-def test_step_item_names_the_first_step_that_held_and_bills_each_item_for_its_own_questions():
-    def answer(text):
-        return {"answer": "It was sent" in text and '"C0"' in text}
-
-    _, verdicts, _ = judged(answer, mode="step_item", price_in=1.0)
-    assert [(v.answer.value, v.step) for v in verdicts] == [("yes", 1), ("no", None)]
-    assert [(v.requests, v.cost_tokens) for v in verdicts] == [(2, 220), (2, 220)]
-    assert verdicts[0].cost == pytest.approx(200e-6)
-
-
-def test_an_audited_verdict_holds_what_the_other_way_said_and_cost():
-    _, verdicts, _ = judged(lambda text: {"answer": True}, audit=1.0, price_in=1.0)
-    assert [v.audit.answer.value for v in verdicts] == ["yes", "yes"]
-    assert [(v.audit.cost_tokens, v.audit.cost) for v in verdicts] == [(220, pytest.approx(200e-6))] * 2
-    assert from_json(Verdict, to_json(verdicts[0])) == verdicts[0]
 
 
 # --- counts

@@ -15,8 +15,7 @@ from judge_kit import FINE, ITEMS, MESSAGES, answers, judge_once, judge_turns, p
 from envace.errors import EnvironmentUnready, ParamsError
 from envace.judge import make_judge, turn_reward
 from envace.judge.llm import LLMJudge
-from envace.judge.llm_answers import read_step, read_turn
-from envace.judge.llm_requests import turn_request
+from envace.judge.llm_requests import read_step, read_turn, turn_request
 from envace.types import Answer, to_json
 
 CANARY = "canary-7b1f-never-to-be-seen"
@@ -64,7 +63,7 @@ def test_only_booleans_and_their_exact_words_are_answers(expected, values):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats(0, 1) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
@@ -109,10 +108,16 @@ def test_a_reply_that_is_not_one_json_object_scores_nothing(text):
 
 @pytest.mark.parametrize(
     "text",
-    ['```json\n{"C0": true, "C1": false}\n```', '<think>{"C0": false}</think>\n{"C0": true, "C1": false}'],
-    ids=["fence", "thinking"],
+    [
+        '```json\n{"C0": true, "C1": false}\n```',
+        '<think>{"C0": false}</think>\n{"C0": true, "C1": false}',
+        '{"C0": {"why": "it wrote </think> too early", "answer": true}, "C1": false}',
+        '<think>see</think>\n```json\n{"C0": {"why": "</think> twice", "answer": true}, "C1": "no"}\n```',
+        '{"C0": {"why": "it began with ```json and stopped ```", "answer": true}, "C1": false}',
+    ],
+    ids=["fence", "thinking", "quoted tag", "all of them", "quoted fence"],
 )
-def test_a_code_fence_and_thinking_are_set_aside(text):
+def test_a_fence_and_thoughts_are_set_aside_and_quoted_ones_are_text(text):
     assert answers(says(text))[0] == ["yes", "no"]
 
 

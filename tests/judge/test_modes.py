@@ -4,17 +4,15 @@ import asyncio
 
 import pytest
 from chat_server_kit import says, serving
-from hypothesis import given
-from hypothesis import strategies as st
 from judge_kit import FINE, ITEMS, MESSAGES, TASK, by_steps, judge_turns, judged, params
 
 from envace.config import JudgeParams
-from envace.judge.audit import Agreement, agreement, audited
 from envace.judge.base import make_judge
 from envace.judge.cache import SharedLines
-from envace.judge.counts import judge_metrics
+from envace.judge.counts import agreement, judge_metrics
+from envace.judge.llm import audited
 from envace.judge.llm_requests import step_request, steps_of
-from envace.types import Answer, Message, replace
+from envace.types import Answer, Message, Verdict, from_json, replace, to_json
 
 YES, NO, UNSCORED = Answer.YES, Answer.NO, Answer.UNSCORED
 
@@ -29,15 +27,6 @@ def test_step_item_asks_once_a_step_and_item_with_the_criteria_first():
         '{\\"status\\": \\"sent\\"}' in t for t in texts
     )  # the response directly follows the first step
     assert server.bodies[0]["response_format"]["json_schema"]["schema"]["required"][-1] == "answer"
-
-
-def test_an_item_holds_when_it_holds_for_any_step():
-    def answer(text):
-        return {"answer": '"C0"' in text and "It was sent" in text}
-
-    judge, verdicts, _ = judged(answer, mode="step_item")
-    assert [v.answer.value for v in verdicts] == ["yes", "no"]
-    assert sum(v.cost_tokens for v in verdicts) == 4 * 110 and judge.bill.requests == 4
 
 
 def test_a_step_nobody_could_judge_leaves_its_item_unscored_unless_another_step_holds():
@@ -69,22 +58,29 @@ def test_no_text_of_a_dialogue_closes_a_tag_of_a_step():
     assert [user.count(f"</{tag}>") for tag in ("item", "before", "now")] == [1, 1, 1]
 
 
-def test_cost_is_what_was_read_and_written_at_its_prices():
-    judge, verdicts, _ = judged(None, price_in=2.0, price_out=50.0)
-    # 100 tokens at 2 a million and 10 at 50 a million
-    assert judge.cost() == pytest.approx(100 * 2e-6 + 10 * 50e-6)
-    assert sum(v.cost_tokens for v in verdicts) == 110 and judge.bill.answered == 1
+def test_an_item_holds_when_it_holds_for_any_step_and_is_billed_for_its_own_questions():
+    def answer(text):
+        return {"answer": '"C0"' in text and "It was sent" in text}
+
+    judge, verdicts, _ = judged(answer, mode="step_item", price_in=1.0)
+    assert [(v.answer.value, v.step) for v in verdicts] == [("yes", 1), ("no", None)]
+    assert [(v.requests, v.cost_tokens) for v in verdicts] == [(2, 220), (2, 220)]
+    assert verdicts[0].cost == pytest.approx(200e-6) and judge.bill.requests == 4
 
 
 # --- audit
 
 
 def test_an_audited_turn_is_judged_both_ways_and_keeps_its_own_verdicts(tmp_path):
-    judge, verdicts, server = judged(lambda text: {"answer": True}, audit=1.0, cache=str(tmp_path))
+    changes = {"audit": 1.0, "cache": str(tmp_path), "price_in": 1.0}
+    judge, verdicts, server = judged(lambda text: {"answer": True}, **changes)
     assert [v.answer.value for v in verdicts] == ["yes", "no"] and len(server.bodies) == 1 + 4
     assert sum(v.cost_tokens for v in verdicts) == 110 and judge.audit_bill.tokens == 440
-    found = agreement(SharedLines(tmp_path / "audit.jsonl").news())
-    assert found == {(YES, YES): 1, (NO, YES): 1} and found.share == 0.5
+    audits = [(v.audit.answer, v.audit.cost_tokens, v.audit.cost) for v in verdicts]
+    assert audits == [(YES, 220, pytest.approx(200e-6))] * 2
+    assert from_json(Verdict, to_json(verdicts[0])) == verdicts[0]
+    [kept] = SharedLines(tmp_path / "audit.jsonl").news()
+    assert (kept["turn_answers"], kept["step_answers"]) == (["yes", "no"], ["yes", "yes"])
 
 
 def test_by_default_a_fiftieth_of_turns_is_audited_and_their_agreement_is_a_metric():
@@ -124,13 +120,17 @@ def test_an_audit_that_fails_changes_no_verdict():
     assert "judge/audit_agreement" not in judge_metrics(verdicts)
 
 
-def test_agreement_by_hand():
-    a = Agreement(zip([YES, YES, YES, NO, NO], [YES, YES, NO, NO, UNSCORED]))
-    # 3 of 4 alike; chance 3/4 * 2/4 + 1/4 * 2/4 = 1/2; kappa (3/4 - 1/2) / (1 - 1/2)
-    assert (a.compared, a.share, a.kappa) == (4, 0.75, 0.5)
-    assert Agreement().share is None and Agreement().kappa is None
-    alike = Agreement([(YES, YES)])
-    assert (alike.share, alike.kappa) == (1.0, None)
+@pytest.mark.parametrize(
+    ("pairs", "found"),
+    [
+        # 3 of 4 alike; chance 3/4 * 2/4 + 1/4 * 2/4 = 1/2; kappa (3/4 - 1/2) / (1 - 1/2)
+        (zip([YES, YES, YES, NO, NO], [YES, YES, NO, NO, UNSCORED]), (0.75, 0.5)),
+        ([], (None, None)),
+        ([(YES, YES)], (1.0, None)),
+    ],
+)
+def test_agreement_by_hand(pairs, found):
+    assert agreement(pairs) == found
 
 
 def test_the_sample_has_its_share_and_depends_on_seed_and_content_alone():
@@ -139,13 +139,6 @@ def test_the_sample_has_its_share_and_depends_on_seed_and_content_alone():
     assert drawn == [audited(1, 0.2, f"t{i}", 0, MESSAGES) for i in range(2000)]
     assert drawn != [audited(2, 0.2, f"t{i}", 0, MESSAGES) for i in range(2000)]
     assert drawn != [audited(1, 0.2, f"t{i}", 0, MESSAGES[:2]) for i in range(2000)]
-
-
-@given(st.integers(0, 9), st.text(max_size=5), st.integers(0, 5), st.text(max_size=5))
-def test_none_or_all_are_audited_at_the_ends_and_shares_are_nested(seed, task, turn, content):
-    said = [Message(role="user", content=content)]
-    at = [audited(seed, share, task, turn, said) for share in (0.0, 0.3, 0.6, 1.0)]
-    assert not at[0] and at[3] and at == sorted(at)
 
 
 def test_the_task_is_asked_about_its_own_turn():

@@ -17,7 +17,7 @@ from pathlib import Path
 from envace.data.annotate.dialogue import RawSample, lines
 from envace.data.checklist import EVIDENCE, FOCUS
 from envace.errors import DataError
-from envace.judge.llm_requests import fenced
+from envace.chat.text import dumps
 from envace.types import JSON
 
 FORM = 1
@@ -89,12 +89,12 @@ class Prompts:
         """filter: is there an error in the dialogue? label: what must a good answer of each turn do? repair:
         the label once more, with the reply and what was wrong with it."""
         rules, schema = (self.filter, VERDICT) if kind == "filter" else (self.label, LABEL)
-        tools = "\n".join(fenced(tool) for tool in sample.tools)
-        talk = "\n".join(fenced(line) for line in lines(sample.messages))
+        tools = "\n".join(dumps(tool) for tool in sample.tools)
+        talk = "\n".join(dumps(line) for line in lines(sample.messages))
         data = f'<tools>\n{tools}\n</tools>\n\n<dialogue turns="{sample.turns}">\n{talk}\n</dialogue>'
         messages = [{"role": "system", "content": rules}, {"role": "user", "content": data}]
         if kind == "repair":
-            listed = "\n".join(fenced(fault) for fault in faults)
+            listed = "\n".join(dumps(fault) for fault in faults)
             messages += [
                 {"role": "assistant", "content": reply or "(empty)"},
                 {"role": "user", "content": f"{self.repair}\n\n<faults>\n{listed}\n</faults>"},

@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from envace.chat.text import reply_json
 from envace.data import jsontext
 from envace.data.annotate.dialogue import RawSample
 from envace.data.checklist import EVIDENCE, FOCUS, TOLERANCE, turn_faults
-from envace.judge.llm_answers import WORDS
+from envace.judge.llm_requests import WORDS
 from envace.types import JSON, Answer
 
 MENDABLE, ROUNDING = 0.02, 1e-12
@@ -29,18 +30,10 @@ CUT = "the reply was cut off at its limit; write fewer or shorter items"
 Items = list[dict[str, JSON]]
 
 
-def strict_json(text: str) -> JSON:
-    """The JSON of a model's reply, its thinking and one code fence taken off. Raises ValueError."""
-    text = text.rpartition("</think>")[2].strip()
-    if text.startswith("```") and text.endswith("```") and "\n" in text:
-        text = text.partition("\n")[2].removesuffix("```")
-    return jsontext.read(text)
-
-
 def read_verdict(text: str) -> tuple[bool | None, str]:
     """Whether a filter pass accepts the row, None where it does not say, and why not."""
     try:
-        data = strict_json(text)
+        data = reply_json(text, jsontext.read)
     except ValueError:
         return None, "reply_not_json"
     free = data.get("no_error") if isinstance(data, dict) else None
@@ -73,7 +66,7 @@ class Label:
 def read_label(text: str, sample: RawSample, finish: str = "") -> Label:
     """The label of one reply. `finish` is why the model stopped, as its server says."""
     try:
-        data = strict_json(text)
+        data = reply_json(text, jsontext.read)
     except ValueError as e:
         return Label(faults=(CUT if finish == "length" else f"the reply is not one JSON object: {e}",))
     turns = data.get("turns") if isinstance(data, dict) else None
