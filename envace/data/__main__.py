@@ -1,28 +1,16 @@
 """`python -m envace.data check FILE`: explain every fault of a file of rows. `... annotate`: label raw rows.
-
-Flows in: a .jsonl, .json or .parquet file of rows in any form. Flows out: a line a fault (place, field, what
-is wrong, reason code), equal rows last, then a count. Invariant: every fault that staging the file alone
-would find is named; exit status 0 only when every row is usable, 1 when some are not, 2 when the file cannot
-be read."""
+`... agree`: compare labels with a person's."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
-from envace.config import Params, load
-from envace.data.annotate.arguments import add_commands
-from envace.data.check import examine
-from envace.data.faults import Reject
-from envace.data.judged_rows import judged_rows
-from envace.data.prompt_length import prompt_counter
-from envace.data.readers import READERS, RawRow
-from envace.data.verdicts import RowLimits, judge_row, storable
-from envace.errors import DataError, boundary
-from envace.worlds import registry as worlds
+from envace.data.annotate.arguments import AnnotateOptions, fill_annotate
+from envace.data.check_command import check_file
+from envace.errors import boundary
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,18 +19,9 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m envace.data", description="Check and annotate files of rows."
     )
     commands = cli.add_subparsers(required=True, metavar="COMMAND")
-    _add_check(commands)
-    add_commands(commands)
-    args = cli.parse_args(argv)
-    return args.run(args)  # every subcommand sets `run`: parsed arguments -> exit status
 
-
-def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "check",
-        help="explain every fault of a file of rows",
-        description="Explain every fault of a file of rows.",
-    )
+    words = "explain every fault of a file of rows"
+    command = commands.add_parser("check", help=words, description=f"{words.capitalize()}.")
     command.add_argument("file", type=Path)
     command.add_argument(
         "--params",
@@ -50,44 +29,39 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=Path("params.yaml"),
         help="where data.* says which rules hold, and rollout.worlds names your own worlds (%(default)s)",
     )
-    command.set_defaults(run=_check)
+    command.set_defaults(run=check_file)
+
+    words = "Filter raw tool-calling rows with a language model and write a checklist for each that passes."
+    labels, shape = "label raw rows with a language model", argparse.ArgumentDefaultsHelpFormatter
+    command = commands.add_parser("annotate", help=labels, description=words, formatter_class=shape)
+    fill_annotate(command)
+    command.set_defaults(run=_annotate)
+
+    words = "Compare the labels of rows with those of a person."
+    command = commands.add_parser("agree", help="compare labels with a person's", description=words)
+    add, rejected = command.add_argument, "rows the filter rejected (rejected.jsonl beside ANNOTATED)"
+    add("hand", type=Path, help="rows labelled by hand")
+    add("annotated", type=Path, help="an annotated.jsonl")
+    add("--rejected", type=Path, metavar="FILE", help=rejected)
+    add("--out", type=Path, help="also write the numbers here, as JSON")
+    add("--seed", type=int, default=7, help="of the resampling (%(default)s)")
+    command.set_defaults(run=_agree)
+
+    args = cli.parse_args(argv)
+    return args.run(args)  # parsed arguments -> exit status
 
 
-def _check(args: argparse.Namespace) -> int:
-    params = load(args.params) if args.params.is_file() else Params()
-    worlds.load(params.rollout.worlds)  # a row's rules may name them
-    count, how = prompt_counter(params, here=True)
-    limits, n, reasons = RowLimits.of(params, count), 0, Counter[str]()
-    with judged_rows(":memory:") as usable:
-        for raw in _open(args.file):
-            n += 1
-            verdict = judge_row(limits, raw, None if raw.fault else examine(raw.row, limits.options))
-            reasons.update({str(f.reason) for f in verdict.faults})
-            for fault in verdict.faults:
-                print(storable(f"{raw.where}: {fault}"))
-            if verdict.kept:
-                verdict.kept.row = b""  # only which rows are equal is asked
-                usable.add([verdict])
-        usable.settle()
-        good = len(usable.kept())
-        for line in usable.rejects():  # which rows equal another, only the whole file tells
-            if line["reason"] == Reject.NOT_SELECTED:
-                good += 1
-            else:
-                reasons[line["reason"]] += 1
-                print(f"{line['where']}: {line['field']}: {line['message']} [{line['reason']}]")
-    for reason, k in sorted(reasons.items()):
-        print(f"{k:8} {reason}" + (f" ({how})" if reason == Reject.PROMPT_TOO_LONG else ""))
-    print(f"{args.file}: {n} rows, {good} usable, {n - good} with faults")
-    return int(good < n or n == 0)
+def _annotate(args: argparse.Namespace) -> int:
+    from envace.data.annotate.command import annotate  # no other subcommand waits for what it imports
+
+    return annotate(AnnotateOptions(**{f.name: getattr(args, f.name) for f in fields(AnnotateOptions)}))
 
 
-def _open(path: Path) -> Iterator[RawRow]:
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
-    if path.suffix not in READERS:
-        raise DataError(f"{path} must end in {' or '.join(READERS)}")
-    return READERS[path.suffix](path, path.name)
+def _agree(args: argparse.Namespace) -> int:
+    from envace.data.annotate.command import compare_files
+
+    compare_files(args.hand, args.annotated, args.out, args.seed, args.rejected)
+    return 0
 
 
 if __name__ == "__main__":

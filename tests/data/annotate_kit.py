@@ -267,8 +267,8 @@ def run(given):
         async def go():
             stop = asyncio.Event()
             async with AnnotateClient(given, stop, backoff_s=0.01) as client:
-                run = AnnotateRun(plan, client, stop, rows.candidates)
-                await run.through(rows.samples())
+                run = AnnotateRun(plan, client, stop, len(rows.samples))
+                await run.through(rows.samples)
             return run
 
         done = asyncio.run(go())

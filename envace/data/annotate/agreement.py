@@ -23,9 +23,10 @@ from envace.types import JSON
 
 WEIGHT = "weight"
 FIELDS = ("verdict", "focus_on", "required_for_next_turn", "dependence", WEIGHT)
+WORDS = ("accepts", "rejects")
 RESAMPLES = 2000
-LabelledItems = dict[tuple[int, str], dict[str, JSON]]
-"""(turn, id) -> the fields of an item."""
+LabelledItems = dict[tuple[int, str], dict[str, str | float]]
+"""(turn, id) -> the fields of an item, as they are compared."""
 Labelled = dict[str, tuple[LabelledItems, bool | None]]
 """Row -> its items, and whether it is accepted; None where nothing is said of that."""
 
@@ -37,33 +38,29 @@ def agreement(
     out. Raises DataError when one cannot be read or nothing can be compared."""
     by_hand, by_model = _read(hand), _read(annotated)
     rejected = rejected or annotated.with_name("rejected.jsonl")
-    decided = dict.fromkeys(by_model, True)
+    decided = dict.fromkeys(by_model, "accepts")
     for raw in _rows(rejected, named=False) if rejected.is_file() else ():
         if raw.row.get("reason") == FILTERED:  # what a rule rejected was never shown to the model
-            decided[raw.row["uuid"]] = False
-    found = {
-        **_labels(by_hand, by_model, seed, resamples),
-        "filter": _filter(by_hand, decided, seed, resamples),
+            decided[raw.row["uuid"]] = "rejects"
+    said = {u: "accepts" if ok else "rejects" for u, (_, ok) in by_hand.items() if ok is not None}
+    both: Pairs = {uuid: [(word, decided[uuid])] for uuid, word in said.items() if uuid in decided}
+    counts = Counter(pair for [pair] in both.values())
+    filtered = {
+        **(compare(both, seed, resamples) if both else {"rows": 0}),
+        **{
+            f"hand_{a}_model_{b}": counts[a, b]
+            for a in ("accepts", "rejects")
+            for b in ("accepts", "rejects")
+        },
+        "not_decided_by_model": len(said) - len(both),
     }
-    if not found["fields"] and not found["filter"]["rows"]:
+    labels = _labels(by_hand, by_model, seed, resamples)
+    if not labels["fields"] and not both:
         raise DataError(
             f"{hand} and {annotated} share no item to compare; check that uuid, turn and id are those of "
             f"{annotated.name}"
         )
-    return found
-
-
-def _filter(by_hand: Labelled, decided: dict[str, bool], seed: int, resamples: int) -> dict[str, JSON]:
-    """Whether the same rows were accepted. A row the model did not decide on is counted."""
-    words = {True: "accepts", False: "rejects"}
-    asked = {uuid: accept for uuid, (_, accept) in by_hand.items() if accept is not None}
-    pairs = {u: [(words[accept], words[decided[u]])] for u, accept in asked.items() if u in decided}
-    counts = Counter(pair for [pair] in pairs.values())
-    return {
-        **(compare(pairs, seed, resamples) if pairs else {"rows": 0}),
-        **{f"hand_{a}_model_{b}": counts[a, b] for a in words.values() for b in words.values()},
-        "not_decided_by_model": len(asked) - len(pairs),
-    }
+    return {**labels, "filter": filtered}
 
 
 def _labels(by_hand: Labelled, by_model: Labelled, seed: int, resamples: int) -> dict[str, JSON]:
@@ -76,41 +73,43 @@ def _labels(by_hand: Labelled, by_model: Labelled, seed: int, resamples: int) ->
         only_hand, only_model = only_hand + len(mine.keys() - theirs), only_model + len(theirs.keys() - mine)
         for at in sorted(mine.keys() & theirs.keys()):
             for name in (name for name in FIELDS if name in mine[at]):
-                pairs[name][uuid].append((_value(mine[at], name), _value(theirs[at], name)))
-    fields = {
-        name: compare(rows, seed, resamples, numbers=name == WEIGHT) for name, rows in pairs.items() if rows
-    }
+                other = theirs[at][name] if name in theirs[at] else _value({}, name)
+                pairs[name][uuid].append((mine[at][name], other))
     return {
         "rows": {"hand": len(by_hand), "annotated": len(by_model), "compared": len(shared)},
         "items_only_by_hand": only_hand,
         "items_only_by_model": only_model,
-        "fields": fields,
+        "fields": {
+            name: compare(rows, seed, resamples, numbers=name == WEIGHT)
+            for name, rows in pairs.items()
+            if rows
+        },
     }
-
-
-def _value(item: dict[str, JSON], name: str) -> str | float:
-    """A field as it is compared."""
-    if name == WEIGHT:
-        return float(item.get(name) or 0.0)
-    value = item.get(name, True) if name == "verdict" else item.get(name)
-    return json.dumps(sorted(value or ()) if name == "dependence" else value)
 
 
 def _read(path: Path) -> Labelled:
     """What a file says of its rows."""
     found: Labelled = {}
     for raw in _rows(path, named=True):
-        accept = raw.row.get("accept")
+        row, items = raw.row, list[tuple[int, dict[str, JSON]]]()
         try:
-            if not isinstance(raw.row.get("accept", True), bool):
+            if not isinstance(row.get("accept", True), bool):
                 raise TypeError
-            silent = "accept" in raw.row and not raw.row.keys() & {"items", "checklists"}
-            found[raw.row["uuid"]] = ({} if silent else dict(_items(raw.row)), accept)
+            if "items" in row:
+                items = [(item["turn"], item) for item in row["items"]]
+            elif "checklists" in row or "accept" not in row:
+                turns = enumerate(row["checklists"][0])
+                items = [(t, {"verdict": True, **item}) for t, turn in turns for item in turn]
+            fields = {
+                (turn, item["id"]): {name: _value(item, name) for name in FIELDS if name in item}
+                for turn, item in items
+            }
         except (KeyError, TypeError, IndexError, AttributeError, ValueError):
             raise DataError(
                 f"{raw.where} has neither accept (true or false), nor items with turn and id, nor "
                 "checklists; correct it"
             ) from None
+        found[row["uuid"]] = fields, row.get("accept")
     return found
 
 
@@ -126,22 +125,30 @@ def _rows(path: Path, named: bool) -> Iterator[RawRow]:
             raise DataError(f"{raw.where} is no labelled row: {why}; correct it")
 
 
-def _items(row: dict[str, JSON]) -> Iterator[tuple[tuple[int, str], dict[str, JSON]]]:
-    """The items of a row in either form. Odd data raise here, where the place is known."""
-    if "items" in row:
-        items = [(item["turn"], item) for item in row["items"]]
-    else:
-        turns = enumerate(row["checklists"][0])
-        items = [(t, {"verdict": True, **item}) for t, turn in turns for item in turn]
-    for turn, item in items:
-        kept = {name: item[name] for name in FIELDS if name in item}
-        for name in kept:
-            _value(kept, name)
-        yield (turn, item["id"]), kept
+def _value(item: dict[str, JSON], name: str) -> str | float:
+    """A field as it is compared; what an item leaves out counts as empty, its verdict as true."""
+    if name == WEIGHT:
+        return float(item.get(name) or 0.0)
+    value = item.get(name, True) if name == "verdict" else item.get(name)
+    return json.dumps(sorted(value or ()) if name == "dependence" else value)
 
 
 def agreement_text(found: dict[str, JSON]) -> str:
     """The table for people."""
+
+    def number(field: dict[str, JSON], name: str) -> str:
+        value, low, high = field[name], field[f"{name}_low"], field[f"{name}_high"]
+        if value is None:
+            return "not defined"
+        return f"{value:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+
+    def line(name: str, field: dict[str, JSON]) -> str:
+        note = field["kappa_note"].replace("_", " ")
+        kappa = number(field, "kappa") + (f" ({note})" if note else "")
+        if note == "numbers":
+            kappa = f"apart by {number(field, 'distance')} on average"
+        return f"{name:<24}{field['items']:>5}  {number(field, 'exact'):<22}{kappa}"
+
     r, f = found["rows"], found["filter"]
     out = [
         f"{r['compared']} rows compared ({r['hand']} by hand, {r['annotated']} annotated); items without a "
@@ -150,25 +157,9 @@ def agreement_text(found: dict[str, JSON]) -> str:
     ]
     if f["rows"]:
         out += [
-            _line("filter (rows)", f),
+            line("filter (rows)", f),
             f"  the model rejects {f['hand_accepts_model_rejects']} rows the person accepts, and accepts "
             f"{f['hand_rejects_model_accepts']} the person rejects; {f['not_decided_by_model']} it did not "
             "decide",
         ]
-    return "\n".join(out + [_line(name, field) for name, field in found["fields"].items()])
-
-
-def _line(name: str, f: dict[str, JSON]) -> str:
-    note = f["kappa_note"].replace("_", " ")
-    kappa = _said(f, "kappa") + (f" ({note})" if note else "")
-    if note == "numbers":
-        kappa = f"apart by {_said(f, 'distance')} on average"
-    return f"{name:<24}{f['items']:>5}  {_said(f, 'exact'):<22}{kappa}"
-
-
-def _said(f: dict[str, JSON], name: str) -> str:
-    """A number with its interval."""
-    value, low, high = f[name], f[f"{name}_low"], f[f"{name}_high"]
-    if value is None:
-        return "not defined"
-    return f"{value:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+    return "\n".join(out + [line(name, field) for name, field in found["fields"].items()])

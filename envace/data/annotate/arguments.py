@@ -141,34 +141,3 @@ def fill_annotate(cli: argparse.ArgumentParser) -> None:
         name = f.name if "nargs" in f.metadata else "--" + f.name.replace("_", "-")
         needed = {"required": True} if f.default is MISSING else {"default": f.default}
         cli.add_argument(name, **needed, **f.metadata)
-
-
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add annotate and agree; each sets `run`, a function of the parsed command line."""
-    words = "Filter raw tool-calling rows with a language model and write a checklist for each that passes."
-    labels, shape = "label raw rows with a language model", argparse.ArgumentDefaultsHelpFormatter
-    command = commands.add_parser("annotate", help=labels, description=words, formatter_class=shape)
-    fill_annotate(command)
-    command.set_defaults(run=_annotate)
-    words = "Compare the labels of rows with those of a person."
-    command = commands.add_parser("agree", help="compare labels with a person's", description=words)
-    add, rejected = command.add_argument, "rows the filter rejected (rejected.jsonl beside ANNOTATED)"
-    add("hand", type=Path, help="rows labelled by hand")
-    add("annotated", type=Path, help="an annotated.jsonl")
-    add("--rejected", type=Path, metavar="FILE", help=rejected)
-    add("--out", type=Path, help="also write the numbers here, as JSON")
-    add("--seed", type=int, default=7, help="of the resampling (%(default)s)")
-    command.set_defaults(run=_agree)
-
-
-def _annotate(args: argparse.Namespace) -> int:
-    from envace.data.annotate.command import annotate  # no other subcommand waits for what it imports
-
-    return annotate(AnnotateOptions(**{f.name: getattr(args, f.name) for f in fields(AnnotateOptions)}))
-
-
-def _agree(args: argparse.Namespace) -> int:
-    from envace.data.annotate.command import compare_files
-
-    compare_files(args.hand, args.annotated, args.out, args.seed, args.rejected)
-    return 0

@@ -69,39 +69,46 @@ class CallPlan:
         """What all calls so far say, up to the first that is open."""
         for name in self.options.pass_names:
             ask = self._ask(sample, name)
-            record = self.journal.get(ask.key)
-            if (unanswered := _unanswered(ask, record)) is not None:
+            record, unanswered = self._answer(ask)
+            if unanswered:
                 return unanswered
             accepts, reason = read_verdict(record["reply"])
             if accepts is None:
-                return _undecided(ask, "reply_cut_off" if record["finish"] == "length" else reason)
+                reason = "reply_cut_off" if record["finish"] == "length" else reason
+                return RowResult(RowOutcome.UNDECIDED, reason, ask.call, ask=ask)
             if not accepts:
                 return RowResult(RowOutcome.REJECTED, FILTERED, ask.call, reason)
-        return self._labelled(sample)
-
-    def _labelled(self, sample: RawSample) -> RowResult:
-        """The label, or its one repair."""
         first = ask = self._ask(sample, self.options.label_name)
         for repaired in (False, True):
-            record = self.journal.get(ask.key)
-            if (unanswered := _unanswered(ask, record)) is not None:
+            record, unanswered = self._answer(ask)
+            if unanswered:
                 return unanswered
             label = read_label(record["reply"], sample, record["finish"])
             if not label.faults:
                 return RowResult(RowOutcome.ANNOTATED, call=ask.call, label=label, repaired=repaired)
-            if not repaired:
-                repair = self._ask(sample, self._repair(record["reply"]))
+            if not repaired:  # a repair belongs to the very label it mends
+                mended = hashlib.sha256(json.dumps(record["reply"]).encode()).hexdigest()[:12]
+                repair = self._ask(sample, f"repair:{self.options.label_effort}:{mended}")
                 ask = replace(repair, mends=(record["reply"], label.faults))
         return RowResult(RowOutcome.FAILED, "faulty_label", ask.call, "; ".join(label.faults), ask=first)
+
+    def next_ask(self, at: RowResult) -> Ask | None:
+        """The call to make; None where the row is settled."""
+        settled = at.outcome is RowOutcome.FAILED and not self.options.retry_failed
+        return None if settled else at.ask
 
     def records(self, sample: RawSample) -> list[CallRecord]:
         """Every record of the row's calls under these prompts and this model, tries that came to nothing
         included."""
-        names = [*self.options.pass_names, self.options.label_name]
-        found = [r for name in names for r in self.journal.all(self._ask(sample, name).key)]
-        labels = [r for r in found if r["call"] == self.options.label_name and r["reply"] is not None]
-        repairs = dict.fromkeys(self._repair(r["reply"]) for r in labels)
-        return found + [r for name in repairs for r in self.journal.all(self._ask(sample, name).key)]
+        o, p = self.options, self.prompts
+        names, repair = {*o.pass_names, o.label_name}, f"repair:{o.label_effort}:"
+        return [
+            record
+            for record in self.journal.of_row(sample.key)
+            if record["model"] == o.model
+            and record["prompt"] in (p.filter_version, p.label_version)
+            and (record["call"] in names or record["call"].startswith(repair))
+        ]
 
     def question(self, sample: RawSample, ask: Ask) -> Question:
         """What the call asks."""
@@ -113,22 +120,13 @@ class CallPlan:
         version = p.filter_version if call.startswith("filter:") else p.label_version
         return Ask(call, call_key(sample.key, call, self.options.model, version), version)
 
-    def _repair(self, reply: str) -> str:
-        """A repair belongs to the very label it mends."""
-        mended = hashlib.sha256(json.dumps(reply).encode()).hexdigest()[:12]
-        return f"repair:{self.options.label_effort}:{mended}"
-
-
-def _undecided(ask: Ask, why: str) -> RowResult:
-    return RowResult(RowOutcome.UNDECIDED, why, ask.call, ask=ask)
-
-
-def _unanswered(ask: Ask, record: CallRecord | None) -> RowResult | None:
-    """What it means for the row that a call has brought no reply; None where it has."""
-    if record is None:
-        return _undecided(ask, "not_asked")
-    if record["reply"] is not None:
-        return None
-    if record["fault"].startswith("refused"):
-        return RowResult(RowOutcome.FAILED, record["fault"], ask.call, ask=ask)
-    return _undecided(ask, record["fault"])
+    def _answer(self, ask: Ask) -> tuple[CallRecord, RowResult | None]:
+        """A call's record, and what it means for the row where it brought no reply."""
+        record = self.journal.get(ask.key)
+        if record is None:
+            return {}, RowResult(RowOutcome.UNDECIDED, "not_asked", ask.call, ask=ask)
+        if record["reply"] is not None:
+            return record, None
+        refused = record["fault"].startswith("refused")
+        outcome = RowOutcome.FAILED if refused else RowOutcome.UNDECIDED
+        return record, RowResult(outcome, record["fault"], ask.call, ask=ask)

@@ -73,17 +73,16 @@ class AnnotateClient:
             body["reasoning_effort"] = question.effort
         if not o.plain:
             body["response_format"] = {"type": "json_schema", "json_schema": question.schema}
-        reply, fault = None, None
+        reply, fault = None, ""
         try:
             reply = await self._chat.ask(body, bill=bill)
         except ChatFault as e:
-            fault = e
-        name = self._named(fault, question) if fault else ""
-        self._count_silence(name)
+            fault = self._fault_name(e, question)
+        self._count_silence(fault)
         return {
             "reply": reply.text if reply else None,
             "finish": reply.finish if reply else "",
-            "fault": name,
+            "fault": fault,
             "read": reply.tokens_in if reply else None,
             "written": reply.tokens_out if reply else None,
             "requests": bill.requests,
@@ -91,7 +90,7 @@ class AnnotateClient:
             "structured": not o.plain and not self._chat.leaves_out("response_format"),
         }
 
-    def _named(self, fault: ChatFault, question: Question) -> str:
+    def _fault_name(self, fault: ChatFault, question: Question) -> str:
         """The fault's name in the journal. Raises EnvironmentUnready where it holds for every call."""
         status, code, said, at = fault.status, fault.code, fault.said, self.options.base_url
         flagged = status == 403 and self.answered  # this one text, not the account

@@ -31,21 +31,30 @@ AGAIN = {"undecided": "the same command asks them again", "failed": "--retry-fai
 
 def annotate(options: AnnotateOptions) -> int:
     """Annotate a source; returns the exit status. Raises DataError, EnvironmentUnready and ParamsError."""
+
+    def say(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
     params, run = load(options.params) if options.params.is_file() else Params(), None
-    source = raw_source(options.source, params, _tell)
+    source = raw_source(options.source, params, say)
     with open_journal(options.out) as journal:
         plan = CallPlan(options, load_prompts(options.prompts), journal)
-        rows = triage(options, params, source, _tell)
+        rows = triage(options, params, source, say)
         ahead = preview(plan, rows)
-        print(preview_text(ahead, rows, options), flush=True)
+        print(preview_text(ahead, rows, plan), flush=True)
         if options.dry_run:
             return 0
-        if ahead.calls and not (options.yes or _agreed()):
-            return 2
+        if ahead.calls and not options.yes:
+            if not sys.stdin.isatty():
+                raise ParamsError(
+                    "there is no terminal to ask whether to go on; add --yes once the preview suits you"
+                )
+            if input("go on? [y/N] ").strip().lower() not in ("y", "yes"):
+                return 2
         if ahead.calls:
-            run = asyncio.run(annotate_rows(plan, rows.samples(), rows.candidates))
+            run = asyncio.run(annotate_rows(plan, rows.samples))
         report = write_outputs(plan, rows)
-    _close(report, options)
+    _tell_result(report, options)
     if options.agree:
         compare_files(options.agree, options.out / ANNOTATED, options.out / "agreement.json", options.seed)
     if run and run.error:
@@ -65,20 +74,7 @@ def compare_files(
         write_text(out, json.dumps(found, indent=2, sort_keys=True) + "\n")
 
 
-def _tell(words: str) -> None:
-    """A line of progress, beside what the command prints."""
-    print(words, file=sys.stderr, flush=True)
-
-
-def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise ParamsError(
-            "there is no terminal to ask whether to go on; add --yes once the preview suits you"
-        )
-    return input("go on? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _close(report: dict[str, JSON], options: AnnotateOptions) -> None:
+def _tell_result(report: dict[str, JSON], options: AnnotateOptions) -> None:
     """Say what was done, and what to do next."""
     counts, total = report["counts"], report["total"]
     said = ", ".join(f"{n:,} {name}" for name, n in counts.items())

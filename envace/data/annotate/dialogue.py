@@ -17,9 +17,9 @@ from envace.types import JSON
 Line = dict[str, JSON]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RawSample:
-    """One row to annotate: `RawSample(where="a.jsonl:3", uuid="u-1", messages=[...], tools=[...])`."""
+    """One row to annotate: `RawSample("a.jsonl:3", "u-1", messages=[...], tools=[...])`."""
 
     where: str
     uuid: str

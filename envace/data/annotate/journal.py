@@ -1,9 +1,9 @@
 """What the model has answered so far, one JSON line a call, never rewritten.
 
-A record is on disk before anybody acts on it; a line cut off by a kill is dropped at the next start; one
-process at a time writes. Records hold what the model wrote, not what was made of it: key, row (hash of the
-sample), call, model, prompt (version), reply (text or null), finish, fault, read, written (tokens or null),
-usd (or null), requests, seconds, structured."""
+A record is on disk before anybody acts on it, and one process at a time writes. A line that was cut off or
+damaged is left out and counted: its call is made again. Records hold what the model wrote, not what was made
+of it: key, row (hash of the sample), call, model, prompt (version), reply (text or null), finish, fault,
+read, written (tokens or null), usd (or null), requests, seconds, structured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from envace.errors import DataError, EnvironmentUnready
+from envace.errors import EnvironmentUnready
 from envace.types import JSON
 
 CallRecord = dict[str, JSON]
@@ -34,7 +34,7 @@ def call_key(row: str, call: str, model: str, prompt: str) -> str:
 
 @contextmanager
 def open_journal(folder: Path) -> Iterator[Journal]:
-    """The journal of a folder, locked. Raises EnvironmentUnready, and DataError on a damaged line."""
+    """The journal of a folder, locked. Raises EnvironmentUnready."""
     path, lock = folder / NAME, FileLock(folder / LOCK, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,50 +68,48 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 class Journal:
-    """Records by key, read from disk when asked for; the last of a key counts."""
+    """Records by row; the last one of a key counts."""
 
     def __init__(self, path: Path):
         self.path, self._file, self._synced = path, path.open("a+b"), time.monotonic()
-        self._places: dict[str, list[int]] = defaultdict(list)
-        """Key -> where its records start."""
-        start = self._file.seek(0)
-        for k, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
-                self._file.truncate(start)  # the writer was killed in the middle of it
-                return
+        self._rows: dict[str, list[CallRecord]] = defaultdict(list)
+        self._last: dict[str, CallRecord] = {}
+        self.skipped = 0
+        """Lines that cannot be read."""
+        self._file.seek(0)
+        line = b"\n"
+        for line in self._file:
             try:
-                self._places[json.loads(line)["key"]].append(start)
+                self._keep(json.loads(line))
             except (ValueError, KeyError, TypeError):
-                raise DataError(
-                    f"{path}:{k} is damaged; delete that line, its call will be made again"
-                ) from None
-            start += len(line)
+                self.skipped += 1
+        if not line.endswith(b"\n"):
+            self._file.write(b"\n")  # the writer was killed in the middle of it
+
+    def _keep(self, record: CallRecord) -> None:
+        self._last[record["key"]] = record
+        self._rows[record.get("row", "")].append(record)
 
     def get(self, key: str) -> CallRecord | None:
         """The record that counts, or None."""
-        records = self.all(key)
-        return records[-1] if records else None
+        return self._last.get(key)
 
-    def all(self, key: str) -> list[CallRecord]:
-        """Every record of a key, oldest first."""
-        found = []
-        for place in self._places.get(key, ()):
-            self._file.seek(place)
-            found.append(json.loads(self._file.readline()))
-        return found
+    def of_row(self, row: str) -> list[CallRecord]:
+        """Every record of a row, oldest first."""
+        return self._rows.get(row, [])
 
     def add(self, record: CallRecord) -> None:
         """Append; the record outlives this process from here on. Raises EnvironmentUnready."""
         with _writing(self.path):
-            start = self._file.seek(0, os.SEEK_END)
             self._file.write(json.dumps(record, sort_keys=True).encode("ascii") + b"\n")
             self._file.flush()
             if time.monotonic() - self._synced > SYNC_S:
                 os.fsync(self._file.fileno())
                 self._synced = time.monotonic()
-        self._places[record["key"]].append(start)
+        self._keep(record)
 
     def close(self) -> None:
         """Everything to the disk."""
+        self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

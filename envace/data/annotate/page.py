@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -26,24 +27,18 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud80
 
 def page(rows: list[tuple[dict[str, JSON], RawSample]], of: int) -> str:
     """The page of some rows out of `of`."""
+    loader = PackageLoader("envace.data.annotate", ".")
     env = Environment(
-        loader=PackageLoader("envace.data.annotate", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     env.filters["clean"] = lambda text: UNSAFE.sub("\ufffd", str(text).replace("\r\n", "\n"))
     env.filters["json"] = _json
-    shown = [
-        {
-            "row": row,
-            "sample": sample,
-            "system": [line["text"] for line in lines(sample.messages) if line["from"] == "system"],
-            "said": [_said(line) for line in lines(sample.messages) if "turn" in line],
-        }
-        for row, sample in rows
-    ]
+    shown = []
+    for row, sample in rows:
+        said = list(lines(sample.messages))
+        system = [line["text"] for line in said if line["from"] == "system"]
+        dialogue = [_said(line) for line in said if "turn" in line]
+        shown.append({"row": row, "sample": sample, "system": system, "said": dialogue})
     return env.get_template("spot.html.jinja").render(rows=shown, of=of)
 
 
@@ -52,10 +47,8 @@ def _said(line: Line) -> dict[str, JSON]:
     (kind, who), call = WHO[line["from"]], line.get("call", {})
     text = _json(call["arguments"]) if call else line["text"]
     if kind == "tool":
-        try:
+        with suppress(ValueError):  # text that is no JSON is shown as it stands
             text = _json(json.loads(text))
-        except ValueError:
-            pass  # shown as it stands
     return line | {"kind": kind, "who": who, "name": call.get("name") or line.get("tool", ""), "text": text}
 
 

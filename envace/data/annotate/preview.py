@@ -5,11 +5,9 @@ Calls are an upper bound, since nobody knows who will be rejected; tokens are es
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from envace.data.annotate.arguments import AnnotateOptions
-from envace.data.annotate.call_plan import CallPlan, RowOutcome
+from envace.data.annotate.call_plan import CallPlan
 from envace.data.annotate.raw_rows import RawRows
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -35,34 +33,38 @@ class Preview:
 
 def preview(plan: CallPlan, rows: RawRows) -> Preview:
     """Go through all samples once; nothing is asked."""
-    found, o = Preview(), plan.options
-    order = (*o.pass_names, o.label_name)
-    for sample in rows.samples():
+    found, order = Preview(), (*plan.options.pass_names, plan.options.label_name)
+    for sample in rows.samples:
         at = plan.state(sample)
-        if at.ask is None or (at.outcome is RowOutcome.FAILED and not o.retry_failed):
+        ask = plan.next_ask(at)
+        if ask is None:
             found.settled[at.outcome] += 1
             continue
         found.rows += 1
-        call = at.ask.call
-        for name in order[order.index(call) :] if call in order else (call,):
+        for name in order[order.index(ask.call) :] if ask.call in order else (ask.call,):
             kind, effort = name.split(":")[:2]
             asked = plan.prompts.question("filter" if kind == "filter" else "label", sample, effort)
-            shown = sum(len(m["content"]) for m in asked.messages)
             found.calls += 1
-            found.tokens_read += round(shown / CHARACTERS_PER_TOKEN)
+            found.tokens_read += round(sum(len(m["content"]) for m in asked.messages) / CHARACTERS_PER_TOKEN)
             found.tokens_written += WRITTEN[effort] + (kind != "filter") * WRITTEN_PER_TURN * sample.turns
     return found
 
 
-def preview_text(found: Preview, rows: RawRows, o: AnnotateOptions) -> str:
+def preview_text(found: Preview, rows: RawRows, plan: CallPlan) -> str:
     """For people, a line a fact."""
-    left_out, hits = rows.reasons(), dict(sorted(rows.hits.items()))
-    passed, drawn = len(rows.rows) - sum(left_out.values()), rows.candidates
+
+    def counted(reasons: dict[str, int]) -> str:
+        return ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items(), key=lambda x: -x[1]))
+
+    o, left_out, hits = plan.options, rows.reasons(), dict(sorted(rows.hits.items()))
+    passed, drawn = len(rows.rows) - sum(left_out.values()), len(rows.samples)
     out = [f"rows: {len(rows.rows):,} read, {passed:,} pass the rules"]
     out[0] += f", {drawn:,} of them drawn (--limit)" if drawn < passed else ""
-    out[0] += f"; left out: {_counted(left_out)}" if left_out else ""
+    out[0] += f"; left out: {counted(left_out)}" if left_out else ""
     if hits != left_out:
-        out.append(f"faults, of which a row may have several: {_counted(hits)}")
+        out.append(f"faults, of which a row may have several: {counted(hits)}")
+    if plan.journal.skipped:
+        out.append(f"journal: {plan.journal.skipped:,} damaged lines left out; their calls are made again")
     if found.settled:
         known = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(found.settled.items()))
         out.append(f"settled by the journal: {known}")
@@ -80,8 +82,3 @@ def preview_text(found: Preview, rows: RawRows, o: AnnotateOptions) -> str:
         f"cost: {cost}",
     ]
     return "\n".join(out)
-
-
-def _counted(reasons: Mapping[str, int]) -> str:
-    """`3 role_order, 1 bad_json`, the most frequent first."""
-    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items(), key=lambda x: -x[1]))

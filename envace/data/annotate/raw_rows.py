@@ -1,15 +1,12 @@
 """The raw rows of a source: those worth a model's time, and why the others are not.
 
 Every row read is a candidate, passed over by --limit, or has one rejection. Which candidates a limit takes
-depends on the seed and their ids alone, and a higher limit takes those too. Candidates stay on disk: memory
-holds a hash for each row. A source that changes in between is an error, not a mixture."""
+depends on the seed and their ids alone, and a higher limit takes those too."""
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +23,7 @@ from envace.data.pool import chunks, ordered
 from envace.data.progress import RowMeter, Say
 from envace.data.prompt_length import Estimate, prompt_counter
 from envace.data.readers import READERS, RawRow
-from envace.data.row_forms import FormKind, RowForm, read_form
+from envace.data.row_forms import FormKind
 from envace.data.source_files import UNSTATED, Fetched, SourceFile
 from envace.data.sources import read_files
 from envace.data.verdicts import RowLimits, cores, judge_row, reject_line, uuid_of
@@ -66,53 +63,31 @@ def raw_source(path: Path | None, params: Params, say: Say) -> Fetched:
 
 @dataclass(slots=True)
 class RawRows:
-    """The rows of a source in order, each a sample's key, a rejection, or None where --limit passes it
-    over."""
+    """The rows of a source in order, each a sample, a rejection, or None where --limit passes it over."""
 
     source: Fetched
-    rows: list[str | RejectLine | None] = field(default_factory=list)
+    rows: list[RawSample | RejectLine | None] = field(default_factory=list)
     hits: Counter[str] = field(default_factory=Counter)
     """Rows by every reason that holds of them."""
 
     @property
-    def files(self) -> list[tuple[Path, str]]:
-        """Path, and name in messages."""
-        return [(self.source.folder / f.name, f.name) for f in self.source.files]
-
-    @property
-    def candidates(self) -> int:
-        return sum(isinstance(row, str) for row in self.rows)
+    def samples(self) -> list[RawSample]:
+        """The candidates."""
+        return [row for row in self.rows if isinstance(row, RawSample)]
 
     def reasons(self) -> dict[str, int]:
         """Rejections by reason, the first of each row."""
         return dict(sorted(Counter(row["reason"] for row in self.rows if isinstance(row, dict)).items()))
 
-    def samples(self) -> Iterator[RawSample]:
-        """The candidates in order, read from disk. Raises DataError when the source is not what it was."""
-        left, raws = self.candidates, read_files(self.files)
-        for row in self.rows:
-            if not left:
-                return
-            raw = next(raws, None)
-            if raw is not None and not isinstance(row, str):
-                continue
-            sample = _sample(raw, read_form(raw.row)) if raw is not None and raw.fault is None else None
-            if sample is None or sample.key != row:
-                raise DataError(
-                    f"{raw.where if raw else self.files[-1][0]} changed while it was read; run again"
-                )
-            left -= 1
-            yield sample
-
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """A row by itself: what is wrong with it, else its key, and why staging would leave it out."""
+    """A row by itself: what is wrong with it, else its sample, and why staging would leave it out."""
 
     where: str
     uuid: str | None
     faults: list[Fault]
-    key: str = ""
+    sample: RawSample | None = None
     unwanted: list[Fault] = field(default_factory=list)
 
 
@@ -128,7 +103,9 @@ def judge_raw_rows(limits: RowLimits, select: bool, chunk: list[RawRow]) -> list
             faults = [Fault(ALREADY, "checklists", "has a checklist; stage the row as it is")]
         row = JudgedRow(raw.where, uuid_of(raw.row), faults)
         if not faults:
-            row = replace(row, key=_sample(raw, checked.form).key)
+            about = {k: v for k in ABOUT if isinstance(v := raw.row.get(k), (str, int, float))}
+            form = checked.form
+            row = replace(row, sample=RawSample(raw.where, form.uuid, form.messages, form.tools, about=about))
         if select and not faults:
             checked.faults, checked.form.checklist = [], [[]]  # as if it had an empty one
             verdict = judge_row(limits, raw, checked)
@@ -143,42 +120,27 @@ def triage(options: AnnotateOptions, params: Params, source: Fetched, say: Say) 
     """Sort all rows of the source; `say` hears how far it is. Of rows with one id or one content, the first
     is the candidate. Raises DataError."""
     limits = RowLimits.of(params, prompt_counter(params)[0] if options.select else Estimate())
-    found, first, contents = RawRows(source), dict[str, int](), set[str]()
-    parts = chunks(read_files(found.files, RowMeter(say)), CHUNK)
+    found, ids, contents = RawRows(source), set[str](), set[str]()
+    files = [(source.folder / f.name, f.name) for f in source.files]
+    parts = chunks(read_files(files, RowMeter(say)), CHUNK)
     work = partial(judge_raw_rows, limits, options.select)
     with closing(ordered(work, parts, params.data.workers or cores())) as judged:
-        for n, row in enumerate(chain.from_iterable(judged)):
+        for row in chain.from_iterable(judged):
             faults = row.faults
-            if not faults and row.uuid in first:
+            if not faults and row.uuid in ids:
                 faults = [Fault(Reject.DUPLICATE_ID, "uuid", "an earlier row has the same uuid")]
-            elif not faults and row.key in contents:
+            elif not faults and row.sample.key in contents:
                 words = "an earlier row has the same dialogue and tools"
                 faults = [Fault(Reject.DUPLICATE_CONTENT, "row", words)]
             elif not faults:
-                first[row.uuid] = n
-                contents.add(row.key)
+                ids.add(row.uuid)
+                contents.add(row.sample.key)
             found.hits.update({str(fault.reason) for fault in (*faults, *row.unwanted)})
             faults = faults or row.unwanted
             line = {**reject_line(row.where, row.uuid, faults[0]), "call": None} if faults else None
-            found.rows.append(line or row.key)
+            found.rows.append(line or row.sample)
     if options.limit:
-        _pass_over(found.rows, first, options)
+        ranks = {hashlib.sha256(f"{options.seed}/{s.uuid}".encode()).digest(): s.uuid for s in found.samples}
+        stay = {ranks[rank] for rank in sorted(ranks)[: options.limit]}
+        found.rows = [r if isinstance(r, dict) or r.uuid in stay else None for r in found.rows]
     return found
-
-
-def _pass_over(rows: list[str | RejectLine | None], places: dict[str, int], options: AnnotateOptions) -> None:
-    """Leave as many candidates as the limit allows, those with the smallest hash of seed and id."""
-
-    def rank(uuid: str) -> tuple[bytes, str]:
-        return hashlib.sha256(f"{options.seed}/{uuid}".encode()).digest(), uuid
-
-    passing = (uuid for uuid, at in places.items() if isinstance(rows[at], str))
-    stay = {places[uuid] for uuid in heapq.nsmallest(options.limit, passing, key=rank)}
-    for at, row in enumerate(rows):
-        if isinstance(row, str) and at not in stay:
-            rows[at] = None
-
-
-def _sample(raw: RawRow, form: RowForm) -> RawSample:
-    about = {k: v for k in ABOUT if isinstance(v := raw.row.get(k), (str, int, float))}
-    return RawSample(where=raw.where, uuid=form.uuid, messages=form.messages, tools=form.tools, about=about)

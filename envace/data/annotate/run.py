@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from envace.data.annotate.call_plan import Ask, CallPlan, RowOutcome, RowResult
+from envace.data.annotate.call_plan import Ask, CallPlan, RowOutcome
 from envace.data.annotate.client import AnnotateClient, Stopped
 from envace.data.annotate.dialogue import RawSample
 from envace.data.progress import time_left
@@ -51,60 +51,52 @@ class AnnotateRun:
     """None once a call's cost is unknown."""
     started: float = field(default_factory=time.monotonic)
 
-    async def through(self, samples: Iterator[RawSample]) -> None:
+    async def through(self, samples: Iterable[RawSample]) -> None:
         """Every sample as far as it goes. What the user must mend is left in `error`; a bug raises."""
-        workers = range(self.plan.options.concurrency)
-        self.tasks = [asyncio.create_task(self._worker(samples)) for _ in workers]
+        left, workers = iter(samples), range(self.plan.options.concurrency)
+        self.tasks = [asyncio.create_task(self._worker(left)) for _ in workers]
         try:
             await asyncio.wait(self.tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            self._abandon()
+            for task in self.tasks:
+                task.cancel()
             ended = await asyncio.gather(*self.tasks, return_exceptions=True)
         for end in ended:
             if isinstance(end, Exception):
                 raise end
 
-    def _abandon(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-
     def interrupt(self) -> None:
         """Make no new calls; at the second time, drop those under way."""
         if self.interrupted:
-            return self._abandon()
+            for task in self.tasks:
+                task.cancel()
+            return
         self.interrupted = True
         self.stop.set()
         words = "\nstopping: no new calls; waiting for those under way (Ctrl-C again drops them)"
         print(words, file=sys.stderr, flush=True)
 
     async def _worker(self, samples: Iterator[RawSample]) -> None:
+        """Takes the next row and makes its open calls, until none is left."""
         try:
             while not self.stop.is_set() and (sample := next(samples, None)) is not None:
-                await self._row(sample)
+                tries = Counter[str]()
+                while True:
+                    at = self.plan.state(sample)
+                    ask = self.plan.next_ask(at)
+                    unread = at.outcome is RowOutcome.UNDECIDED and at.reason.startswith("reply_")
+                    spent = ask is None or tries[ask.key] >= (TRIES if unread else 1)
+                    if spent or self.stop.is_set():
+                        break
+                    tries[ask.key] += 1
+                    await self._call(sample, ask)
+                self.outcomes[at.outcome] += 1
+                self.worked += bool(tries)
         except Stopped:
             pass  # its call was never sent; the next run makes it
         except UserError as e:
             self.error = self.error or e
             self.stop.set()
-
-    async def _row(self, sample: RawSample) -> None:
-        tries = Counter[str]()
-        while True:
-            at = self.plan.state(sample)
-            ask = self._next(at, tries)
-            if ask is None or self.stop.is_set():
-                break
-            tries[ask.key] += 1
-            await self._call(sample, ask)
-        self.outcomes[at.outcome] += 1
-        self.worked += bool(tries)
-
-    def _next(self, at: RowResult, tries: Counter[str]) -> Ask | None:
-        """What to ask now; None where the row is through for this run."""
-        if at.ask is None or (at.outcome is RowOutcome.FAILED and not self.plan.options.retry_failed):
-            return None
-        unread = at.outcome is RowOutcome.UNDECIDED and at.reason.startswith("reply_")
-        return at.ask if tries[at.ask.key] < (TRIES if unread else 1) else None
 
     async def _call(self, sample: RawSample, ask: Ask) -> None:
         """Make a call, record it, and hold it against the budget."""
@@ -152,12 +144,12 @@ class AnnotateRun:
             print(start + self.line(), file=sys.stderr, flush=True)
 
 
-async def annotate_rows(plan: CallPlan, samples: Iterator[RawSample], total: int) -> AnnotateRun:
+async def annotate_rows(plan: CallPlan, samples: list[RawSample]) -> AnnotateRun:
     """Make the open calls, saying how far they are. Ctrl-C waits for calls under way, a second one drops
     them."""
     stop = asyncio.Event()
     async with AnnotateClient(plan.options, stop) as client:
-        run = AnnotateRun(plan, client, stop, total)
+        run = AnnotateRun(plan, client, stop, len(samples))
         for sign in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(sign, run.interrupt)
         shown = asyncio.create_task(run.show())
