@@ -14,10 +14,10 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
+from envace.chat.text import dumps
 from envace.data.annotate.dialogue import RawSample, lines
 from envace.data.checklist import EVIDENCE, FOCUS
 from envace.errors import DataError
-from envace.chat.text import dumps
 from envace.types import JSON
 
 FORM = 1
