@@ -31,6 +31,8 @@ class GenerationJob:
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
+    stopped: Callable[[Sequence[int]], bool] | None = None
+    """Asked after each token with all that were written: true ends the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,7 @@ class BatchGenerator:
         for row, token, logprob in zip(some, tokens, logprobs):
             row.written.append(token)
             row.logprobs.append(logprob)
-            if token in self.end_ids:
+            if token in self.end_ids or (row.job.stopped and row.job.stopped(row.written)):
                 row.finish = FinishReason.STOP
 
     def _leave(self, rows: list[_Row], done: Done) -> None:

@@ -1,7 +1,6 @@
 """What is asked of a server before any work depends on it: does it answer, and does it show the prompts of
 training?
 
-Flows in: an endpoint. Flows out: nothing, or one sentence that names the address, the cause and the fix.
 Invariant: `probe` answers within its deadline, because some harnesses wait for a dead server for ever;
 neither a key nor a password is in what is said. The prompts are compared as a harness would send them, as
 JSON of the OpenAI protocol, by the ids the server itself makes of them; no token is generated.
@@ -36,73 +35,62 @@ def probe(endpoint: Endpoint, deadline_s: float = 30.0) -> None:
 
     Raises EnvironmentUnready. A server that keeps no list is taken at its word.
     """
-    base, headers = endpoint.base_url.rstrip("/"), _headers(endpoint)
-    url, until = below(base, "models"), time.monotonic() + deadline_s
-    problem, tries = "no answer", 0
+    base, shown = endpoint.base_url.rstrip("/"), Redactor().text
+    url, until, headers = below(base, "models"), time.monotonic() + deadline_s, {}
+    if endpoint.key_env:
+        if not (key := os.environ.get(endpoint.key_env)):
+            name = endpoint.key_env
+            raise EnvironmentUnready(f"{shown(base)} needs a key: set the environment variable {name}")
+        headers = {"Authorization": f"Bearer {key}"}
     tls = url.startswith("https")  # loading certificates for nothing takes as long as the whole probe
-    with httpx.Client(trust_env=not is_loopback(url), verify=tls) as client:
-        while not tries or time.monotonic() < until:
-            tries += 1
+    with httpx.Client(trust_env=not is_loopback(url), verify=tls, headers=headers) as client:
+        while True:
             try:
-                reply = client.get(url, headers=headers, timeout=max(until - time.monotonic(), 0.1))
+                reply = client.get(url, timeout=max(until - time.monotonic(), 0.1))
             except (httpx.TransportError, httpx.InvalidURL) as e:
                 problem = f"{type(e).__name__}{': ' + str(e) if str(e) else ''}"
             else:
-                if reply.status_code == 404 and _lists_models(client, below(base, "v1/models"), headers):
-                    raise EnvironmentUnready(f"the base address {_shown(base)} lacks /v1: add it")
+                if reply.status_code == 404 and _lists_models(client, below(base, "v1/models")):
+                    raise EnvironmentUnready(f"the base address {shown(base)} lacks /v1: add it")
                 if reply.status_code < 500 or reply.status_code in NO_LIST:
-                    return _check_list(endpoint, url, reply)
+                    return _check_list(endpoint, shown(url), reply)
                 problem = f"status {reply.status_code}"
             time.sleep(max(0.0, min(PAUSE_S, until - time.monotonic())))
+            if time.monotonic() >= until:
+                break
     raise EnvironmentUnready(
-        f"no model server answers at {_shown(url)} within {deadline_s:g} s ({clip(_shown(problem), 200)}): "
+        f"no model server answers at {shown(url)} within {deadline_s:g} s ({clip(shown(problem), 200)}): "
         f"start it, or correct the address of {endpoint.model!r}"
     )
+
+
+def _lists_models(client: httpx.Client, url: str) -> bool:
+    try:
+        return client.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False  # it was no more than a guess
 
 
 def _check_list(endpoint: Endpoint, url: str, reply: httpx.Response) -> None:
     """The server lets us in and serves the model."""
     if reply.status_code in (401, 403):
-        key = f"the key in {endpoint.key_env}"
-        held = key if endpoint.key_env else "requests without a key (name one by key_env)"
-        raise EnvironmentUnready(
-            f"{_shown(url)} refuses {held} (status {reply.status_code}): correct the key"
-        )
+        held = f"the key in {endpoint.key_env}"
+        held = held if endpoint.key_env else "requests without a key (name one by key_env)"
+        raise EnvironmentUnready(f"{url} refuses {held} (status {reply.status_code}): correct the key")
     if reply.status_code in NO_LIST:
         return
     try:
         served = [str(entry["id"]) for entry in reply.json()["data"]]
     except (ValueError, KeyError, TypeError):
         raise EnvironmentUnready(
-            f"{_shown(url)} answers with status {reply.status_code} and no list of models: "
+            f"{url} answers with status {reply.status_code} and no list of models: "
             "it is no OpenAI-compatible server, or its base address lacks /v1"
         ) from None
     if served and not any(name == endpoint.model or name.endswith(f"/{endpoint.model}") for name in served):
         raise EnvironmentUnready(
-            f"{_shown(url)} serves {clip(', '.join(served[:5]), 200)} and not {endpoint.model!r}: "
+            f"{url} serves {clip(', '.join(served[:5]), 200)} and not {endpoint.model!r}: "
             "name one of those, or serve it under that name"
         )
-
-
-def _lists_models(client: httpx.Client, url: str, headers: dict[str, str]) -> bool:
-    try:
-        return client.get(url, headers=headers, timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False  # it was no more than a guess
-
-
-def _headers(endpoint: Endpoint) -> dict[str, str]:
-    if not endpoint.key_env:
-        return {}
-    if not os.environ.get(endpoint.key_env):
-        raise EnvironmentUnready(
-            f"{_shown(endpoint.base_url)} needs a key: set the environment variable {endpoint.key_env}"
-        )
-    return {"Authorization": f"Bearer {os.environ[endpoint.key_env]}"}
-
-
-def _shown(text: str) -> str:
-    return Redactor().text(text)
 
 
 def check_served_prompts(endpoint: Endpoint, training: Renderer, thinking: bool, name: str = "") -> None:

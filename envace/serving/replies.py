@@ -1,7 +1,5 @@
-"""What a model wrote -> the body of an OpenAI reply.
+"""What a model wrote -> the body of an OpenAI reply, or the events of a stream.
 
-Flows in: the decoded text of one generation and its token counts. Flows out: a chat completion, a completion,
-or the pieces of a stream.
 Invariant: the text is read by the same parser as in training (`envace.chat.calls`): a well-formed call
 becomes an entry of tool_calls, with ids unique to the reply; a malformed one stays in the content as it was
 written, as with vLLM's hermes parser, and is no error of the server.
@@ -12,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envace.chat.calls import parse_assistant
@@ -56,59 +54,53 @@ def chat_message(text: str, *, tools: bool, one_call: bool = False) -> dict[str,
 def chat_completion(
     written: WrittenText, model: str, *, tools: bool, one_call: bool = False
 ) -> dict[str, JSON]:
+    """The body of a chat reply."""
     message = chat_message(written.text, tools=tools, one_call=one_call)
     finish = "tool_calls" if message.get("tool_calls") else written.finish
-    return _whole("chatcmpl", "chat.completion", model, {"message": message}, finish, written)
+    return _body("chat.completion", model, [{"message": message, "finish_reason": finish}], [written])
 
 
-def completion(written: WrittenText, model: str) -> dict[str, JSON]:
-    return _whole("cmpl", "text_completion", model, {"text": written.text}, written.finish, written)
+def completion(written: Sequence[WrittenText], model: str) -> dict[str, JSON]:
+    """The body of a reply with a text for each prompt."""
+    choices = [{"text": one.text, "finish_reason": one.finish} for one in written]
+    return _body("text_completion", model, choices, written)
 
 
-def _whole(
-    prefix: str, kind: str, model: str, said: dict[str, JSON], finish: str, written: WrittenText
+def _body(
+    kind: str, model: str, choices: list[dict[str, JSON]], written: Sequence[WrittenText]
 ) -> dict[str, JSON]:
+    read, wrote = sum(one.prompt_tokens for one in written), sum(one.tokens for one in written)
     return {
-        "id": f"{prefix}-{uuid.uuid4().hex}",
+        "id": f"{'chatcmpl' if kind == 'chat.completion' else 'cmpl'}-{uuid.uuid4().hex}",
         "object": kind,
         "created": int(time.time()),
         "model": model,
-        "choices": [{"index": 0, **said, "finish_reason": finish, "logprobs": None}],
-        "usage": {
-            "prompt_tokens": written.prompt_tokens,
-            "completion_tokens": written.tokens,
-            "total_tokens": written.prompt_tokens + written.tokens,
-        },
+        "choices": [{"index": i, **choice, "logprobs": None} for i, choice in enumerate(choices)],
+        "usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote},
     }
 
 
 def stream(whole: dict[str, JSON], with_usage: bool) -> Iterator[bytes]:
-    """A finished reply as server-sent events: the whole answer in few pieces, which is all the protocol asks
-    for.
-    """
-    choice = whole["choices"][0]
+    """A finished reply as server-sent events: the whole answer in few pieces, which is all that the protocol
+    asks for."""
     head = {k: whole[k] for k in ("id", "created", "model", "object")}
-    if "message" in choice:
+    if head["object"] == "chat.completion":
         head["object"] = "chat.completion.chunk"
-        pieces = [{"delta": delta} for delta in _deltas(choice["message"])]
-        last: dict[str, JSON] = {"delta": {}}
-    else:
-        pieces, last = [{"text": choice["text"]}], {"text": ""}
-    for piece in pieces:
-        yield _event(head | {"choices": [{"index": 0, "finish_reason": None, **piece}]})
-    yield _event(head | {"choices": [{"index": 0, "finish_reason": choice["finish_reason"], **last}]})
+    for choice in whole["choices"]:
+        if message := choice.get("message"):
+            said = [{k: message[k]} for k in ("reasoning_content", "content") if message.get(k)]
+            calls = enumerate(message.get("tool_calls") or ())
+            said += [{"tool_calls": [{"index": i, **call}]} for i, call in calls]
+            pieces = [{"delta": piece} for piece in ({"role": "assistant", "content": ""}, *said)]
+            last: dict[str, JSON] = {"delta": {}}
+        else:
+            pieces, last = [{"text": choice["text"]}], {"text": ""}
+        pieces = [{"finish_reason": None, **piece} for piece in pieces]
+        for piece in (*pieces, {"finish_reason": choice["finish_reason"], **last}):
+            yield _event(head | {"choices": [{"index": choice["index"], **piece}]})
     if with_usage:
         yield _event(head | {"choices": [], "usage": whole["usage"]})
     yield b"data: [DONE]\n\n"
-
-
-def _deltas(message: dict[str, JSON]) -> Iterator[dict[str, JSON]]:
-    yield {"role": "assistant", "content": ""}
-    for name in ("reasoning_content", "content"):
-        if message.get(name):
-            yield {name: message[name]}
-    for i, call in enumerate(message.get("tool_calls") or ()):
-        yield {"tool_calls": [{"index": i, **call}]}
 
 
 def _event(data: dict[str, JSON]) -> bytes:

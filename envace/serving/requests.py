@@ -1,37 +1,37 @@
 """The body of an OpenAI request -> what is to be generated.
 
-Flows in: decoded JSON from whoever asks. Flows out: `ChatRequest` or `TextRequest`.
-Invariant: nothing that was asked for is left out in silence: a field that would change the answer and is not
-served is refused by name (`RequestRefused`, status 400). Fields without effect on the answer are passed over,
-as vLLM does.
+Invariant: nothing that was asked for is left out in silence. A field of the wrong type, and one that would
+change the answer and is not served, is refused by name (`RequestRefused`, status 400); HARMLESS fields and
+values under which a field changes nothing (NEUTRAL, null) are passed over.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from envace.types import JSON, Message, Sampling, ToolCall, replace
 
-NEUTRAL: dict[str, tuple[JSON, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "functions": ([],),
-    "function_call": ("auto", "none"),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("auto", "none"),
+HARMLESS = {
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prediction", "request_id"),
+    *("prompt_cache_key", "prompt_cache_retention", "cache_salt", "priority"),
 }
-"""Values under which a field that is not served changes nothing."""
+"""Fields without effect on the text of an answer."""
+NEUTRAL: dict[str, tuple[JSON, ...]] = {
+    **dict.fromkeys(("n", "best_of", "repetition_penalty", "length_penalty", "typical_p"), (1,)),
+    **dict.fromkeys(("top_logprobs", "presence_penalty", "frequency_penalty", "min_p", "min_tokens"), (0,)),
+    **dict.fromkeys(("echo", "ignore_eos", "continue_final_message", "use_beam_search"), (False,)),
+    **dict.fromkeys(("include_stop_str_in_output", "logprobs", "add_special_tokens"), (False,)),
+    **dict.fromkeys(("add_generation_prompt", "skip_special_tokens"), (True,)),
+    **dict.fromkeys(("stop_token_ids", "bad_words", "functions"), ([],)),
+    "suffix": ("",),
+    "logit_bias": ({},),
+    "function_call": ("auto", "none"),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+}
 
 
 class RequestRefused(Exception):
@@ -42,159 +42,170 @@ class RequestRefused(Exception):
         self.status, self.kind = status, kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSettings:
+class RequestPart(BaseModel):
+    """A part of a body; null stands for a field that is not there."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: JSON) -> JSON:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
+
+class StreamOptions(RequestPart):
+    include_usage: bool = False
+
+
+class TemplateOptions(RequestPart):
+    model_config = ConfigDict(extra="forbid")
+
+    enable_thinking: bool | None = None
+    """None: as the server was started."""
+
+
+class CalledFunction(RequestPart):
+    name: str
+    arguments: dict[str, JSON] = {}
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _decoded(cls, value: JSON) -> JSON:
+        """Written as JSON text, empty for none. What is no JSON object cannot be put into the template."""
+        return json.loads(value or "{}") if isinstance(value, str) else value
+
+
+class HistoryCall(RequestPart):
+    id: str = ""
+    function: CalledFunction
+
+
+class ContentPart(RequestPart):
+    text: str
+
+
+class HistoryMessage(RequestPart):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] = ""
+    reasoning_content: str = ""
+    reasoning: str = ""
+    tool_calls: list[HistoryCall] = []
+    function_call: None = None  # of 2023, not served
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class OfferedFunction(RequestPart):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+
+
+class OfferedTool(RequestPart):
+    type: Literal["function"] = "function"
+    function: OfferedFunction
+
+
+class CompletionRequest(RequestPart):
     """What both kinds of request say."""
 
-    model: str
-    sampling: Sampling
-    """Its max_tokens counts only where `max_tokens` is set."""
-    max_tokens: int | None
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = ""
+    temperature: Annotated[float | None, Field(ge=0, le=100)] = None
+    top_p: Annotated[float | None, Field(ge=1e-6, le=1)] = None
+    top_k: Annotated[int | None, Field(ge=-1, le=10**9)] = None
+    seed: Annotated[int | None, Field(ge=-(2**63), le=2**64)] = None
+    stop: str | list[str] = []
+    max_tokens: Annotated[int | None, Field(ge=1, le=10**9)] = None
     """None: as many as the context holds."""
-    stop: tuple[str, ...] = ()
+    max_completion_tokens: Annotated[int | None, Field(ge=1, le=10**9)] = None
     stream: bool = False
-    usage: bool = False
-    """At the end of a stream."""
+    stream_options: StreamOptions = StreamOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_matters(cls, data: JSON) -> JSON:
+        if not isinstance(data, dict):
+            return data
+        return {k: v for k, v in data.items() if k not in HARMLESS and v not in NEUTRAL.get(k, ())}
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that may be written, None where nothing is said."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def stops(self) -> list[str]:
+        return [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop) if text]
+
+    def sampling(self, defaults: Sampling) -> Sampling:
+        """The settings asked for, the server's where nothing is said; `max_tokens` is left as it is there."""
+        said = {name: getattr(self, name) for name in ("temperature", "top_p", "seed")}
+        said["top_k"] = -1 if self.top_k == 0 else self.top_k
+        return replace(defaults, **{name: value for name, value in said.items() if value is not None})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    settings: RequestSettings
-    messages: tuple[Message, ...]
-    tools: tuple[dict[str, JSON], ...] = ()
-    thinking: bool | None = None
-    """None: as the server was started."""
-    one_call: bool = False
+class ChatRequest(CompletionRequest):
+    messages: Annotated[list[HistoryMessage], Field(min_length=1)]
+    tools: list[dict[str, JSON]] = []
+    tool_choice: Literal["auto", "none"] = "auto"
+    parallel_tool_calls: bool = True
+    chat_template_kwargs: TemplateOptions = TemplateOptions()
 
+    @field_validator("tools")
+    @classmethod
+    def _tools(cls, tools: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
+        for tool in tools:
+            OfferedTool.model_validate(tool)
+        return tools  # as they were written, which is what the template shows
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextRequest:
-    settings: RequestSettings
-    prompt: str | tuple[int, ...]
+    def offered(self) -> list[dict[str, JSON]]:
+        return [] if self.tool_choice == "none" else self.tools
 
-
-def read_chat(body: JSON, defaults: Sampling) -> ChatRequest:
-    """Raises RequestRefused."""
-    settings = _settings(body, defaults)
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise RequestRefused("messages must be a list with at least one message")
-    options = body.get("chat_template_kwargs") or {}
-    if unknown := set(options) - {"enable_thinking"}:
-        raise RequestRefused(f"chat_template_kwargs {sorted(unknown)} are not served; enable_thinking is")
-    tools = body.get("tools") if body.get("tool_choice") != "none" else None
-    return ChatRequest(
-        settings=settings,
-        messages=_messages(messages),
-        tools=tuple(_tool(t) for t in tools or ()),
-        thinking=options.get("enable_thinking"),
-        one_call=body.get("parallel_tool_calls") is False,
-    )
-
-
-def read_text(body: JSON, defaults: Sampling) -> TextRequest:
-    """Raises RequestRefused."""
-    settings, prompt = _settings(body, defaults), body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
-        prompt = prompt[0]
-    if isinstance(prompt, list) and prompt and all(isinstance(i, int) and i >= 0 for i in prompt):
-        return TextRequest(settings=settings, prompt=tuple(prompt))
-    if not isinstance(prompt, str) or not prompt:
-        raise RequestRefused("prompt must be one text or one list of token ids")
-    return TextRequest(settings=settings, prompt=prompt)
-
-
-def _settings(body: JSON, defaults: Sampling) -> RequestSettings:
-    if not isinstance(body, Mapping):
-        raise RequestRefused("the body must be a JSON object")
-    for name, harmless in NEUTRAL.items():
-        value = body.get(name)
-        if value is not None and value not in harmless:
-            raise RequestRefused(f"{name}={json.dumps(value)[:80]} is not served here")
-    limit = body.get("max_completion_tokens")
-    limit = body.get("max_tokens") if limit is None else limit
-    sampling = replace(
-        defaults,
-        temperature=_number("temperature", body.get("temperature"), defaults.temperature, 0.0, 100.0),
-        top_p=_number("top_p", body.get("top_p"), defaults.top_p, 1e-6, 1.0),
-        top_k=int(_number("top_k", body.get("top_k"), defaults.top_k, -1, 1e9)) or -1,
-        seed=None if body.get("seed") is None else int(_number("seed", body["seed"], 0, -(2**63), 2**64)),
-    )
-    stop = body.get("stop") or ()
-    stop = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stop, (list, tuple)) or not all(isinstance(s, str) for s in stop):
-        raise RequestRefused("stop must be a text or a list of texts")
-    return RequestSettings(
-        model=str(body.get("model") or ""),
-        sampling=sampling,
-        max_tokens=None if limit is None else int(_number("max_tokens", limit, 1, 1, 1e9)),
-        stop=tuple(s for s in stop if s),
-        stream=bool(body.get("stream")),
-        usage=bool((body.get("stream_options") or {}).get("include_usage")),
-    )
-
-
-def _number(name: str, value: JSON, default: float, low: float, high: float) -> float:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise RequestRefused(
-            f"{name} must be a number from {low:g} to {high:g}, not {json.dumps(value)[:40]}"
-        )
-    return value
-
-
-def _tool(tool: JSON) -> dict[str, JSON]:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise RequestRefused(
-            'a tool must be {"type": "function", "function": {"name": ..., "parameters": ...}}'
-        )
-    return tool
-
-
-def _messages(messages: list[JSON]) -> tuple[Message, ...]:
-    read: list[Message] = []
-    names: dict[str, str] = {}  # call id -> tool
-    for i, entry in enumerate(messages):
-        role = entry.get("role") if isinstance(entry, dict) else None
-        if role not in ("system", "developer", "user", "assistant", "tool"):
-            raise RequestRefused(f"message {i} has no role that is served: {json.dumps(role)}")
-        calls = tuple(_call(c, i, names) for c in entry.get("tool_calls") or ())
-        thinking = entry.get("reasoning_content") or entry.get("reasoning") or ""
-        read.append(
+    def history(self) -> list[Message]:
+        """The messages as the template takes them; a result is named after the call that its id names."""
+        names = {c.id: c.function.name for message in self.messages for c in message.tool_calls}
+        return [
             Message(
-                role="system" if role == "developer" else role,
-                content=_content(entry.get("content"), i),
-                thinking=str(thinking) if role == "assistant" else "",
-                calls=calls,
-                name=str(entry.get("name") or names.get(entry.get("tool_call_id") or "", "")),
+                role="system" if m.role == "developer" else m.role,
+                content=m.content if isinstance(m.content, str) else "".join(p.text for p in m.content),
+                thinking=(m.reasoning_content or m.reasoning) if m.role == "assistant" else "",
+                calls=tuple(
+                    ToolCall(name=c.function.name, arguments=c.function.arguments) for c in m.tool_calls
+                ),
+                name=m.name or names.get(m.tool_call_id, ""),
             )
-        )
-    return tuple(read)
+            for m in self.messages
+        ]
 
 
-def _content(content: JSON, i: int) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class TextRequest(CompletionRequest):
+    prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
+
+    def prompts(self) -> list[str | list[int]]:
+        """One or more, none of them empty. Raises RequestRefused."""
+        one = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
+        found = [self.prompt] if one else list(self.prompt)
+        if not all(found) or not found:
+            raise RequestRefused("prompt must not be empty")
+        return found
+
+
+Kind = TypeVar("Kind", bound=CompletionRequest)
+
+
+def read(kind: type[Kind], body: JSON) -> Kind:
+    """A body as a request of its kind. Raises RequestRefused, which names the field."""
     try:
-        return "".join([part["text"] for part in content])
-    except (TypeError, KeyError):
-        raise RequestRefused(f"message {i} holds content that is no text") from None
-
-
-def _call(call: JSON, i: int, names: dict[str, str]) -> ToolCall:
-    """A call of an earlier turn. One whose arguments are no JSON object cannot be put into the
-    chat template."""
-    try:
-        function = call["function"]
-        arguments = function.get("arguments") or {}
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-        if not isinstance(arguments, dict):
-            raise ValueError("no object")
-        names[str(call.get("id") or "")] = function["name"]
-        return ToolCall(name=str(function["name"]), arguments=arguments)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise RequestRefused(
-            f"message {i} holds a tool call without a name or with arguments that are no JSON object"
-        ) from None
+        return kind.model_validate(body)
+    except ValidationError as e:
+        found = max(e.errors(include_url=False), key=lambda error: len(error["loc"]))
+    field, value = ".".join(str(part) for part in found["loc"]), found["input"]
+    given = json.dumps(value) if isinstance(value, (int, float)) else f"a {type(value).__name__}"  # no text
+    if found["type"] == "extra_forbidden":
+        raise RequestRefused(f"{field}={given} is not served here")
+    raise RequestRefused(f"{field or 'body'}: {found['msg']}, not {given}")

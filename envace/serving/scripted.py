@@ -1,6 +1,5 @@
 """A server that answers with fixed lines: the user (or judge) of a smoke run, where no model is at hand.
 
-Flows in: lines. Flows out: the `Endpoint` of a loopback server while the context lasts.
 Invariant: the n-th request of a conversation gets the n-th line, counted by the assistant messages it holds,
 so that conversations may run beside each other; after the last line it is repeated. Scores of such runs name
 the model "scripted".
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from envace.serving.replies import WrittenText, completion, error
 from envace.types import JSON, Endpoint
 
 MODEL = "scripted"
@@ -35,6 +35,8 @@ def scripted(lines: Sequence[str]) -> Iterator[Endpoint]:
 
 
 class ScriptHandler(BaseHTTPRequestHandler):
+    """Counts the assistant messages of a request, and answers with the line of that number."""
+
     protocol_version = "HTTP/1.1"
     lines: Sequence[str] = ()
 
@@ -44,11 +46,15 @@ class ScriptHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         try:
             asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-            text = line_for(asked["messages"], self.lines)
+            said = sum(isinstance(m, dict) and m.get("role") == "assistant" for m in asked["messages"])
         except (ValueError, KeyError, TypeError):
-            self._send({"error": {"message": "no messages in the body"}}, 400)
+            self._send(error("no messages in the body", 400, "BadRequestError"), 400)
             return
-        self._send(completion(text))
+        text = self.lines[min(said, len(self.lines) - 1)]
+        reply = completion([WrittenText(text=text, finish="stop", prompt_tokens=0, tokens=0)], MODEL)
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        self._send(reply | {"id": MODEL, "object": "chat.completion", "created": 0, "choices": [choice]})
 
     def _send(self, body: JSON, status: int = 200) -> None:
         data = json.dumps(body).encode()
@@ -58,24 +64,5 @@ class ScriptHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: str) -> None:
         """Texts of a run are logged by whoever asks."""
-
-
-def line_for(messages: Sequence[JSON], lines: Sequence[str]) -> str:
-    """The line of this point of the conversation."""
-    said = sum(isinstance(m, dict) and m.get("role") == "assistant" for m in messages)
-    return lines[min(said, len(lines) - 1)]
-
-
-def completion(text: str) -> JSON:
-    """A chat completion that says `text`."""
-    message = {"role": "assistant", "content": text}
-    return {
-        "id": MODEL,
-        "object": "chat.completion",
-        "created": 0,
-        "model": MODEL,
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0),
-    }

@@ -1,6 +1,5 @@
 """Starts the server of a checkpoint and ends it again.
 
-Flows in: a Hugging Face folder, a name, "cpu" or "gpu". Flows out: the `Endpoint` while the context lasts.
 Invariant: the endpoint answers when it is handed out; nothing of the server is left afterwards, however the
 context ends and whatever becomes of this process. The folder is only read.
 """
@@ -14,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -83,11 +82,8 @@ def serve(
     holds = json.loads(config.read_text()).get("max_position_embeddings") or 32768
     log = log or Path(".state", "logs", f"serve-{name.replace('/', '_')}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-    env = {
-        "OMP_WAIT_POLICY": "PASSIVE"
-    } | os.environ  # idle torch threads would keep the harness from working
-    env["PYTHONPATH"] = os.pathsep.join(paths)
+    env = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ  # else idle torch threads keep the harness from working
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     for attempt in range(1, TRIES + 1):
         port = free_port()
         argv = command(folder, device, port, [name, *aliases], context, thinking, concurrency, vllm)
@@ -96,9 +92,12 @@ def serve(
         endpoint = Endpoint(base_url=url, model=name, context=min(context or holds, holds))
         say(f"serving {folder} as {name} on port {port} ({device}; log: {log})")
         with log.open("ab") as out, start_guarded(argv, env=env, output=out) as child:
-            if _wait(child, endpoint, deadline_s, log, began, say, last=attempt == TRIES):
+            if _answers(child, endpoint, deadline_s, log, say):
                 yield endpoint
                 return
+            cause = innermost_error(log, began)
+        if "address already in use" not in cause.lower() or attempt == TRIES:
+            raise StageFailed(f"the server of {name} ended with status {child.code()}: {cause}", log)
 
 
 def command(
@@ -116,7 +115,16 @@ def command(
         argv = [sys.executable, "-m", "envace.serving.server", str(folder), "--name", *names]
         argv += ["--port", str(port), "--concurrency", str(concurrency), "--context", str(context)]
         return [*argv, "--thinking"] if thinking else argv
-    argv = [_vllm_program(vllm.python), "serve", str(folder), "--served-model-name", *names]
+    # beside the trainer's interpreter, beside ours, or on PATH
+    beside = [Path(p).expanduser().with_name("vllm") for p in (vllm.python, sys.executable) if p]
+    program = next((str(p) for p in beside if p.is_file()), None) or shutil.which("vllm")
+    if not program:
+        raise EnvironmentUnready(
+            f"vllm is not installed beside {vllm.python or sys.executable}, which serves checkpoints on a "
+            "GPU: install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an "
+            "endpoint that is served elsewhere"
+        )
+    argv = [program, "serve", str(folder), "--served-model-name", *names]
     argv += ["--host", HOST, "--port", str(port)]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", vllm.tool_parser]
     argv += ["--tensor-parallel-size", str(vllm.tensor_parallel)]
@@ -126,38 +134,24 @@ def command(
     return [*argv, "--max-model-len", str(context)] if context else argv
 
 
-def _vllm_program(python: str) -> str:
-    """The vLLM beside the trainer's interpreter, beside ours, or on PATH. Raises EnvironmentUnready."""
-    beside = [Path(p).expanduser().with_name("vllm") for p in (python, sys.executable) if p]
-    found = next((str(p) for p in beside if p.is_file()), None) or shutil.which("vllm")
-    if not found:
-        raise EnvironmentUnready(
-            f"vllm is not installed beside {python or sys.executable}, which serves checkpoints on a GPU: "
-            "install the GPU lock and name its interpreter in engine.python, serve on cpu, or name an "
-            "endpoint that is served elsewhere"
-        )
-    return found
-
-
 def free_port() -> int:
+    """A loopback port that nobody listens on now."""
     with socket.socket() as s:
         s.bind((HOST, 0))
         return s.getsockname()[1]
 
 
-def _wait(
-    child: Child,
-    endpoint: Endpoint,
-    deadline_s: float,
-    log: Path,
-    since: int,
-    say: Callable[[str], None],
-    last: bool,
+def _answers(
+    child: Child, endpoint: Endpoint, deadline_s: float, log: Path, say: Callable[[str], None]
 ) -> bool:
-    """True when the endpoint answers, False when its port was taken and another may be tried."""
+    """True when the endpoint answers, False when the server has ended. It is asked only when something
+    listens: a machine that is busy loading weights should not be kept busy by us."""
     began = told = time.monotonic()
-    while (code := child.code()) is None:
-        if _answers(endpoint):
+    port = int(endpoint.base_url.split(":")[2].partition("/")[0])
+    while child.code() is None:
+        with suppress(OSError, EnvironmentUnready):  # not yet
+            socket.create_connection((HOST, port), timeout=2).close()
+            probe(endpoint, 5.0)
             say(f"{endpoint.model} answers after {time.monotonic() - began:.0f} s")
             return True
         time.sleep(PAUSE_S)
@@ -166,18 +160,4 @@ def _wait(
         if time.monotonic() - told > BEAT_S:
             told = time.monotonic()
             say(f"waiting for {endpoint.model}: {told - began:.0f} of at most {deadline_s:g} s")
-    cause = innermost_error(log, since)
-    if "address already in use" in cause.lower() and not last:
-        return False
-    raise StageFailed(f"the server of {endpoint.model} ended with status {code}: {cause}", log)
-
-
-def _answers(endpoint: Endpoint) -> bool:
-    """Looks for a listener first: a machine that is busy loading weights should not be kept busy by us."""
-    host, _, port = endpoint.base_url.split("/")[2].partition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=2).close()
-        probe(endpoint, 5.0)
-        return True
-    except (OSError, EnvironmentUnready):
-        return False  # not yet
+    return False

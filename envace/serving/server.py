@@ -1,17 +1,18 @@
 """A small server for a folder of weights: `python -m envace.serving.server FOLDER --name NAME --port PORT`.
 
-Flows in: OpenAI requests on loopback. Flows out: replies of the project's own generator (`envace.policy`),
-rendered with the folder's chat template.
-Invariant: only 127.0.0.1 is listened on. A seeded request is answered alike whoever else asks at the time. A
-prompt that leaves no room in the context is refused with status 400, never cut; one that leaves less than was
-asked for gets the room there is. No text of a request or reply is logged.
+It answers OpenAI requests with the project's own generator (`envace.policy`), rendered with the folder's chat
+template. Invariant: only 127.0.0.1 is listened on. A seeded request is answered alike whoever else asks at
+the time. A prompt that leaves no room in the context is refused with status 400, never cut; one that leaves
+less than was asked for gets the room there is. No text of a request or reply is logged.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -22,14 +23,7 @@ from envace.errors import boundary
 from envace.policy.generator import GenerationJob
 from envace.policy.local import LocalPolicy
 from envace.serving import replies
-from envace.serving.requests import (
-    ChatRequest,
-    RequestRefused,
-    RequestSettings,
-    TextRequest,
-    read_chat,
-    read_text,
-)
+from envace.serving.requests import ChatRequest, CompletionRequest, RequestRefused, TextRequest, read
 from envace.types import JSON, Sampling, replace
 
 HOST = "127.0.0.1"
@@ -52,9 +46,11 @@ class PolicyServer:
         self.renderers = {on: HFRenderer(self.tokenizer, on) for on in (False, True)}
 
     def app(self) -> web.Application:
+        """The server's addresses."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_named_errors])
         app.router.add_get("/health", self.health)
         app.router.add_get("/v1/models", self.models)
+        app.router.add_get("/v1/models/{name:.+}", self.model)
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/v1/completions", self.text)
         app.router.add_post("/tokenize", self.tokenize)
@@ -64,49 +60,68 @@ class PolicyServer:
         return web.Response()
 
     async def models(self, request: web.Request) -> web.Response:
-        about = {"object": "model", "owned_by": "envace", "created": 0, "max_model_len": self.context or None}
-        return web.json_response({"object": "list", "data": [{"id": name, **about} for name in self.names]})
+        return web.json_response({"object": "list", "data": [self._card(name) for name in self.names]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        return web.json_response(self._card(request.match_info["name"]))
+
+    def _card(self, name: str) -> dict[str, JSON]:
+        """What the list of models says of one. Raises RequestRefused for a name that is not served."""
+        if name not in self.names:
+            known = ", ".join(self.names)
+            raise RequestRefused(f"the model {name!r} is not served here; {known} is", 404, "NotFoundError")
+        about = {"object": "model", "owned_by": "envace", "created": 0}
+        return {"id": name, **about, "max_model_len": self.context or None}
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        asked = read_chat(await _body(request), self.defaults)
-        written = await self._write(asked.settings, self._prompt(asked))
-        about = {"tools": bool(asked.tools), "one_call": asked.one_call}
-        whole = replies.chat_completion(written, asked.settings.model, **about)
-        return await _send(request, whole, asked.settings)
+        asked = read(ChatRequest, await _body(request))
+        written = await self._write(asked, self._prompt(asked))
+        about = {"tools": bool(asked.offered()), "one_call": not asked.parallel_tool_calls}
+        return await _send(request, replies.chat_completion(written, asked.model, **about), asked)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
-        asked = read_text(await _body(request), self.defaults)
-        written = await self._write(asked.settings, self._ids(asked))
-        return await _send(request, replies.completion(written, asked.settings.model), asked.settings)
+        asked = read(TextRequest, await _body(request))
+        prompts = [self._ids(prompt) for prompt in asked.prompts()]
+        written = await asyncio.gather(*[self._write(asked, ids) for ids in prompts])
+        return await _send(request, replies.completion(written, asked.model), asked)
 
     async def tokenize(self, request: web.Request) -> web.Response:
         """The ids that the same messages and tools become as a chat, in the form of vLLM's address of that
-        name.
-        """
-        asked = read_chat(await _body(request), self.defaults)
-        self._check_name(asked.settings.model)
+        name."""
+        asked = read(ChatRequest, await _body(request))
+        self._card(asked.model)
         ids = self._prompt(asked)
         return web.json_response({"count": len(ids), "max_model_len": self.context or None, "tokens": ids})
 
     def _prompt(self, asked: ChatRequest) -> list[int]:
-        renderer = self.renderers[self.thinking if asked.thinking is None else bool(asked.thinking)]
-        return renderer.render(asked.messages, asked.tools)
+        said = asked.chat_template_kwargs.enable_thinking
+        return self.renderers[self.thinking if said is None else said].render(
+            asked.history(), asked.offered()
+        )
 
-    def _ids(self, asked: TextRequest) -> Sequence[int]:
-        if isinstance(asked.prompt, str):  # rendered by the client: its control tokens are meant
-            return self.tokenizer.encode(asked.prompt, add_special_tokens=False)
-        if max(asked.prompt) >= len(self.tokenizer):
+    def _ids(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):  # rendered by the client: its control tokens are meant
+            return list(self.tokenizer.encode(prompt, add_special_tokens=False))
+        if max(prompt) >= len(self.tokenizer):
             raise RequestRefused("the prompt holds ids that the model does not have")
-        return asked.prompt
+        return prompt
 
-    async def _write(self, asked: RequestSettings, ids: Sequence[int]) -> replies.WrittenText:
-        self._check_name(asked.model)
-        began = time.monotonic()
-        sampling = replace(asked.sampling, max_tokens=self._room(len(ids), asked.max_tokens))
-        result = await self.policy.batcher.submit(GenerationJob(prompt_ids=tuple(ids), sampling=sampling))
-        text = self.policy.renderer.decode(result.output_ids)
-        ends = [at for stop in asked.stop if (at := text.find(stop)) >= 0]
-        seconds = time.monotonic() - began
+    async def _write(self, asked: CompletionRequest, ids: Sequence[int]) -> replies.WrittenText:
+        self._card(asked.model)
+        began, decode = time.monotonic(), self.policy.renderer.decode
+        sampling = replace(asked.sampling(self.defaults), max_tokens=self._room(len(ids), asked.limit))
+        tail = 4 * max(map(len, asked.stops), default=0) + 4  # tokens: the longest of them fits in
+
+        def stopped(written: Sequence[int]) -> bool:
+            text = decode(written[-tail:])
+            return any(stop in text for stop in asked.stops)
+
+        job = GenerationJob(
+            prompt_ids=tuple(ids), sampling=sampling, stopped=stopped if asked.stops else None
+        )
+        result = await self.policy.batcher.submit(job)
+        text, seconds = decode(result.output_ids), time.monotonic() - began
+        ends = [at for stop in asked.stops if (at := text.find(stop)) >= 0]
         print(f"{len(ids)} tokens read, {len(result.output_ids)} written in {seconds:.2f} s", flush=True)
         return replies.WrittenText(
             text=text[: min(ends)] if ends else text,
@@ -114,11 +129,6 @@ class PolicyServer:
             prompt_tokens=len(ids),
             tokens=len(result.output_ids),
         )
-
-    def _check_name(self, model: str) -> None:
-        if model not in self.names:
-            known = ", ".join(self.names)
-            raise RequestRefused(f"the model {model!r} is not served here; {known} is", 404, "NotFoundError")
 
     def _room(self, prompt: int, wanted: int | None) -> int:
         """Tokens that may be written: what was asked for, or the room that the prompt leaves if that is less.
@@ -141,12 +151,12 @@ async def _body(request: web.Request) -> JSON:
         raise RequestRefused("the body is not JSON") from None
 
 
-async def _send(request: web.Request, whole: dict[str, JSON], asked: RequestSettings) -> web.StreamResponse:
+async def _send(request: web.Request, whole: dict[str, JSON], asked: CompletionRequest) -> web.StreamResponse:
     if not asked.stream:
         return web.json_response(whole)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
-    for event in replies.stream(whole, asked.usage):
+    for event in replies.stream(whole, asked.stream_options.include_usage):
         await response.write(event)
     await response.write_eof()
     return response
@@ -156,13 +166,18 @@ async def _send(request: web.Request, whole: dict[str, JSON], asked: RequestSett
 async def _named_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
+    """Every error in OpenAI's form; what is nobody's request is a bug, whose traceback stands in the log."""
     try:
         return await handler(request)
     except RequestRefused as e:
-        print(f"status {e.status}: {str(e)[:200]}", flush=True)
-        return web.json_response(replies.error(str(e), e.status, e.kind), status=e.status)
+        message, status, kind = str(e), e.status, e.kind
+        print(f"status {status}: {message[:200]}", flush=True)
     except web.HTTPException as e:
-        return web.json_response(replies.error(e.reason, e.status, type(e).__name__), status=e.status)
+        message, status, kind = e.reason, e.status, type(e).__name__
+    except Exception as e:
+        traceback.print_exc()
+        message, status, kind = f"{type(e).__name__} in the server", 500, "InternalServerError"
+    return web.json_response(replies.error(message, status, kind), status=status)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,48 +1,28 @@
 """The scripted user of smoke runs."""
 
-from __future__ import annotations
-
-import json
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
-from envace.serving.scripted import MODEL, line_for, scripted
+from envace.serving.scripted import MODEL, scripted
 
 LINES = ("Please add it.", "###STOP###")
 
 
-def ask(base_url: str, messages: list | None) -> str:
-    request = urllib.request.Request(
-        f"{base_url}/chat/completions", json.dumps({"model": MODEL, "messages": messages}).encode()
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)["choices"][0]["message"]["content"]
+def ask(base_url, turns):
+    """The line for a conversation with so many assistant messages."""
+    messages = [{"role": "system", "content": "s"}] + [{"role": "assistant", "content": "x"}] * turns
+    reply = httpx.post(f"{base_url}/chat/completions", json={"model": MODEL, "messages": messages})
+    return reply.json()["choices"][0]["message"]["content"]
 
 
-def conversation(turns: int) -> list[dict[str, str]]:
-    return [{"role": "system", "content": "s"}] + [{"role": "assistant", "content": "x"}] * turns
-
-
-def test_the_line_is_chosen_by_how_far_the_conversation_is():
-    assert [line_for(conversation(n), LINES) for n in range(4)] == [LINES[0], *[LINES[1]] * 3]
-
-
-def test_conversations_beside_each_other_do_not_mix():
+def test_the_line_is_chosen_by_how_far_a_conversation_is_also_beside_others():
     with scripted(LINES) as endpoint, ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(lambda n: ask(endpoint.base_url, conversation(n % 2)), range(16)))
-    assert said == [LINES[n % 2] for n in range(16)]
-
-
-def test_a_request_without_messages_is_refused():
-    with scripted(LINES) as endpoint, pytest.raises(urllib.error.HTTPError, match="400"):
-        ask(endpoint.base_url, None)
-
-
-def test_nothing_listens_when_the_context_is_left():
-    with scripted(LINES) as endpoint:
-        pass
-    with pytest.raises(urllib.error.URLError):
-        ask(endpoint.base_url, conversation(0))
+        said = list(pool.map(lambda n: ask(endpoint.base_url, n % 4), range(16)))
+        refused = httpx.post(f"{endpoint.base_url}/chat/completions", json={"model": MODEL})
+        served = httpx.get(f"{endpoint.base_url}/models").json()["data"]
+    assert said == [LINES[min(n % 4, 1)] for n in range(16)]
+    assert refused.status_code == 400 and [model["id"] for model in served] == [MODEL]
+    with pytest.raises(httpx.TransportError):  # nothing listens when the context is left
+        ask(endpoint.base_url, 0)
