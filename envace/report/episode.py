@@ -2,34 +2,31 @@
 
 Flows in: an `Episode` and, where known, its `Task` (for the words of the checklist). Flows out: text.
 Invariant: whatever a model or a tool wrote is shown as inert text. HTML is escaped by the template engine;
-control characters, which could move a terminal's cursor or reverse the reading direction, never get through.
-"""
+control characters, which could move a cursor or reverse the reading direction, never get through."""
 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
+import jinja2
+
+from envace.report.table import clean
 from envace.types import (
+    JSON,
     Answer,
     Episode,
     FinishReason,
     Generation,
-    Item,
-    Message,
     Observation,
     Role,
     Source,
     Task,
 )
 
-# C0 without tab and newline, C1, direction overrides, lone surrogates
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-KINDS = {  # who speaks -> label
+LABELS = {  # who speaks
     "system": "SYSTEM",
     "user": "USER",
     "act": "ACT",
@@ -68,18 +65,22 @@ MARK = {Answer.YES: "✓", Answer.NO: "✗", Answer.UNSCORED: "?"}
 class Block:
     """One thing said: by the user, by ACT, or by whoever answered a call."""
 
-    kind: str  # a key of KINDS
+    kind: str
+    """A key of LABELS."""
     text: str
     thinking: str = ""
-    calls: tuple[tuple[str, str], ...] = ()  # (name, arguments as JSON text)
-    name: str = ""  # the tool that answered
+    calls: tuple[tuple[str, str], ...] = ()
+    """(name, arguments as JSON text)"""
+    name: str = ""
+    """The tool that answered."""
     error: bool = False
     notes: tuple[str, ...] = ()
-    raw: str = ""  # the whole output, where the parsed parts do not show what the model wrote
+    raw: str = ""
+    """The whole output, where the parsed parts do not show what the model wrote."""
 
     @property
     def label(self) -> str:
-        return KINDS[self.kind]
+        return LABELS[self.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,6 @@ class Check:
     answer: Answer
     reason: str
     required: bool
-    weight: float | None
 
     @property
     def mark(self) -> str:
@@ -106,11 +106,6 @@ class TurnView:
     reward: float | None
 
 
-def clean(text: Any) -> str:
-    """Text without characters that act on a terminal or a reader instead of being read."""
-    return UNSAFE.sub("\ufffd", str(text).replace("\r\n", "\n"))
-
-
 def turns_of(episode: Episode, task: Task | None = None) -> tuple[TurnView, ...]:
     """The episode by user turn, in order."""
     blocks = _blocks(episode)
@@ -118,7 +113,7 @@ def turns_of(episode: Episode, task: Task | None = None) -> tuple[TurnView, ...]
     return tuple(
         TurnView(
             index=k,
-            blocks=tuple(b for m, b in zip(episode.messages, blocks) if m.turn == k),
+            blocks=tuple(b for m, b in zip(episode.messages, blocks, strict=True) if m.turn == k),
             checks=_checks(episode, task, k),
             reward=episode.turn_rewards[k] if k < len(episode.turn_rewards) else None,
         )
@@ -131,89 +126,63 @@ def _blocks(episode: Episode) -> list[Block]:
     calls."""
     written = {(g.role, g.step, g.call_index): g for g in episode.generations}
     heard = sum(m.role == "tool" for m in episode.messages)
-    seen = iter(episode.observations if len(episode.observations) == heard else [None] * heard)  # no guessing
+    matched = len(episode.observations) == heard  # no guessing where they do not
+    seen = iter(episode.observations if matched else [None] * heard)
     step, call, blocks = -1, 0, []
-    for message in episode.messages:
-        if message.role == "assistant":
+    for m in episode.messages:
+        text, name = clean(m.content), clean(m.name)
+        if m.role == "assistant":
             step, call = step + 1, 0
-            blocks.append(_act_block(message, written.get((Role.ACT, step, 0))))
-        elif message.role == "tool":
-            observation = next(seen)
-            own = (
-                written.get((Role.REHEARSE, step, call))
-                if observation and observation.source == Source.REHEARSAL
-                else None
+            notes, raw = _notes(written.get((Role.ACT, step, 0)))
+            calls = tuple((clean(c.name), _json(c.arguments)) for c in m.calls)
+            thinking = clean(m.thinking)
+            blocks.append(Block(kind="act", text=text, thinking=thinking, calls=calls, notes=notes, raw=raw))
+        elif m.role == "tool":
+            by = next(seen)
+            rehearsed = by is not None and by.source == Source.REHEARSAL
+            notes, raw = _notes(written.get((Role.REHEARSE, step, call)) if rehearsed else None, by)
+            kind, error = SPEAKER[by.source] if by else "tool", bool(by and by.error)
+            blocks.append(
+                Block(kind=kind, text=_json_text(m.content), name=name, error=error, notes=notes, raw=raw)
             )
-            blocks.append(_tool_block(message, observation, own))
             call += 1
         else:
-            blocks.append(
-                Block(kind="system" if message.role == "system" else "user", text=clean(message.content))
-            )
+            blocks.append(Block(kind="system" if m.role == "system" else "user", text=text))
     return blocks
 
 
-def _act_block(message: Message, generation: Generation | None) -> Block:
-    notes, raw = _generation_notes(generation)
-    return Block(
-        kind="act",
-        text=clean(message.content),
-        thinking=clean(message.thinking),
-        notes=notes,
-        raw=raw,
-        calls=tuple((clean(c.name), _json(c.arguments)) for c in message.calls),
-    )
-
-
-def _tool_block(message: Message, observation: Observation | None, generation: Generation | None) -> Block:
-    notes, raw = _generation_notes(generation)
-    if observation is not None and observation.failure and not any("failure" in n for n in notes):
-        notes = (*notes, f"failure: {observation.failure}")
-    return Block(
-        kind=SPEAKER[observation.source] if observation else "tool",
-        text=_json_text(message.content),
-        name=clean(message.name),
-        error=bool(observation and observation.error),
-        notes=notes,
-        raw=raw,
-    )
-
-
-def _generation_notes(generation: Generation | None) -> tuple[tuple[str, ...], str]:
-    if generation is None:
-        return (), ""
-    notes = [f"{len(generation.output_ids)} tokens"]
-    if generation.weight_version is not None:
-        notes.append(f"weights {generation.weight_version}")
-    broken = generation.failure is not None or generation.finish != FinishReason.STOP
-    if generation.failure is not None:
-        notes.append(f"failure: {generation.failure}")
-    elif broken:
-        notes.append(f"finish: {generation.finish}")
-    return tuple(notes), clean(generation.text) if broken else ""
+def _notes(g: Generation | None, observation: Observation | None = None) -> tuple[tuple[str, ...], str]:
+    """What to say beside an output, and the whole output where it is broken."""
+    notes, raw = [], ""
+    failure = observation.failure if observation else None
+    if g is not None:
+        notes.append(f"{len(g.output_ids)} tokens")
+        notes += [f"weights {g.weight_version}"] if g.weight_version is not None else []
+        failure = g.failure or failure
+        if g.failure is not None or g.finish != FinishReason.STOP:
+            raw = clean(g.text)
+            notes += [] if g.failure else [f"finish: {g.finish}"]
+    return (*notes, *([f"failure: {failure}"] if failure else [])), raw
 
 
 def _checks(episode: Episode, task: Task | None, turn: int) -> tuple[Check, ...]:
-    items: dict[str, Item] = {}
+    known = {}
     if task is not None and turn < len(task.checklist):
-        items = {i.id: i for i in task.checklist[turn]}
-    checks = []
-    for v in (v for v in episode.verdicts if v.turn == turn):
-        item = items.get(v.item_id)
-        checks.append(
-            Check(
-                id=clean(v.item_id),
-                question=clean(item.question) if item else "",
-                answer=v.answer,
-                reason=clean(v.reason),
-                required=bool(item and item.required_for_next_turn),
-                weight=item.weight if item else None,
-            )
+        known = {i.id: i for i in task.checklist[turn]}
+    return tuple(
+        Check(
+            id=clean(v.item_id),
+            question=clean(item.question) if (item := known.get(v.item_id)) else "",
+            answer=v.answer,
+            reason=clean(v.reason),
+            required=bool(item and item.required_for_next_turn),
         )
-    return tuple(checks)
+        for v in episode.verdicts
+        if v.turn == turn
+    )
 
 
-def _json(value: Any) -> str:
+def _json(value: JSON) -> str:
     """Compact when it fits a line, indented when not."""
     line = json.dumps(value, ensure_ascii=False)
     return clean(line if len(line) <= 100 else json.dumps(value, ensure_ascii=False, indent=2))
@@ -227,29 +196,25 @@ def _json_text(text: str) -> str:
 
 
 def outcome(episode: Episode) -> str:
-    """`reward 0.50, stop done (detail)`, or why there is no reward."""
-    reward = (
-        f"reward {episode.reward:.2f}"
-        if episode.reward is not None
-        else f"unscored ({episode.unscored_reason or 'no reason given'})"
-    )
-    return clean(
-        f"{reward} · stop: {episode.stop}" + (f" ({episode.stop_detail})" if episode.stop_detail else "")
-    )
+    """`reward 0.50 · stop: done (detail)`, or why there is no reward."""
+    reward = f"unscored ({episode.unscored_reason or 'no reason given'})"
+    if episode.reward is not None:
+        reward = f"reward {episode.reward:.2f}"
+    detail = f" ({episode.stop_detail})" if episode.stop_detail else ""
+    return clean(f"{reward} · stop: {episode.stop}{detail}")
 
 
-# --- HTML ---------------------------------------------------------------------------------------------------
+def _counters(episode: Episode) -> list[tuple[str, int]]:
+    return [(clean(k), v) for k, v in episode.counters.items() if v]
 
 
 @lru_cache(maxsize=1)
-def templates() -> Any:
+def templates() -> jinja2.Environment:
     """The template environment of the pages; everything is escaped unless marked safe by this package."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    env = Environment(
-        loader=PackageLoader("envace.report", "."),
+    env = jinja2.Environment(
+        loader=jinja2.PackageLoader("envace.report", "."),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -258,13 +223,12 @@ def templates() -> Any:
 
 
 def episode_html(episode: Episode, task: Task | None = None) -> str:
-    """An HTML fragment (one <section>), every word of it escaped; `style()` makes it readable."""
+    """An HTML fragment (one <section>), every word of it escaped."""
     return (
         templates()
         .get_template("episode.html.jinja")
         .render(
             episode=episode,
-            task=task,
             turns=turns_of(episode, task),
             outcome=outcome(episode),
             counters=_counters(episode),
@@ -272,68 +236,42 @@ def episode_html(episode: Episode, task: Task | None = None) -> str:
     )
 
 
-def style() -> str:
-    """The CSS of fragments and pages."""
-    return templates().get_template("style.css.jinja").render()
-
-
-def _counters(episode: Episode) -> list[tuple[str, int]]:
-    return [(clean(k), v) for k, v in episode.counters.items() if v]
-
-
-# --- terminal -----------------------------------------------------------------------------------------------
-
-
 def episode_text(
     episode: Episode, task: Task | None = None, *, color: bool = True, thinking: bool = True
 ) -> str:
     """The episode for a terminal; `color=False` for files and pipes."""
-    paint = _paint if color else (lambda _, text: text)
+
+    def paint(kind: str, text: str) -> str:
+        return f"\x1b[{ANSI[kind]}m{text}\x1b[0m" if color else text
+
     lines = [paint("bold", clean(f"episode {episode.id} · task {episode.task_id} · seed {episode.seed}"))]
     for turn in turns_of(episode, task):
         lines += ["", paint("dim", f"── turn {turn.index} " + "─" * 60)]
         for block in turn.blocks:
             lines += _block_lines(block, paint, thinking)
-        lines += _check_lines(turn, paint)
+        for c in turn.checks:
+            tail = (" (required)" if c.required else "") + (f" – {c.reason}" if c.reason else "")
+            lines.append(f"  {paint(c.answer, c.mark)} {c.id} {c.question}{paint('dim', tail)}")
+        lines += [paint("dim", f"  turn reward {turn.reward:.2f}")] if turn.reward is not None else []
     lines += ["", paint("bold", outcome(episode)) + paint("dim", f" · {episode.seconds:.1f} s")]
     if episode.counters:
         lines.append(paint("dim", "  ".join(f"{k} {v}" for k, v in _counters(episode))))
     return "\n".join(lines) + "\n"
 
 
-def _paint(kind: str, text: str) -> str:
-    return f"\x1b[{ANSI[kind]}m{text}\x1b[0m"
-
-
-def _block_lines(block: Block, paint: Any, thinking: bool) -> list[str]:
-    head = paint(block.kind, f"{block.label:<9}")
+def _block_lines(block: Block, paint: Callable[[str, str], str], thinking: bool) -> list[str]:
     notes = paint("dim", "  [" + ", ".join(block.notes) + "]") if block.notes else ""
-    name = f" {block.name}" if block.name else ""
-    lines = [f"{head}{name}{paint('no', ' refused') if block.error else ''}{notes}"]
+    name = (f" {block.name}" if block.name else "") + (paint("no", " refused") if block.error else "")
+    head = f"{paint(block.kind, f'{block.label:<9}')}{name}{notes}"
     if block.kind == "system":
-        first = block.text.split("\n", 1)[0]
-        return [
-            lines[0],
-            _indent(paint("dim", first[:100] + ("…" if len(block.text) > len(first[:100]) else ""))),
-        ]
-    if block.thinking and thinking:
-        lines.append(_indent(paint("dim", f"(thinks) {block.thinking}")))
-    if block.text:
-        lines.append(_indent(block.text))
-    lines += [_indent(f"→ {name} {arguments}") for name, arguments in block.calls]
-    if block.raw:
-        lines.append(_indent(paint("dim", f"(wrote) {block.raw}")))
-    return lines
-
-
-def _check_lines(turn: TurnView, paint: Any) -> list[str]:
-    lines = []
-    for c in turn.checks:
-        tail = (" (required)" if c.required else "") + (f" – {c.reason}" if c.reason else "")
-        lines.append(f"  {paint(c.answer, c.mark)} {c.id} {c.question}{paint('dim', tail)}")
-    if turn.reward is not None:
-        lines.append(paint("dim", f"  turn reward {turn.reward:.2f}"))
-    return lines
+        first, _, more = block.text.partition("\n")
+        cut = "…" if more or len(first) > 100 else ""
+        return [head, _indent(paint("dim", first[:100] + cut))]
+    parts = [paint("dim", f"(thinks) {block.thinking}")] if block.thinking and thinking else []
+    parts += [block.text] if block.text else []
+    parts += [f"→ {name} {arguments}" for name, arguments in block.calls]
+    parts += [paint("dim", f"(wrote) {block.raw}")] if block.raw else []
+    return [head, *map(_indent, parts)]
 
 
 def _indent(text: str) -> str:

@@ -1,22 +1,24 @@
 """Means and differences with intervals, of one evaluation or of several seeds pooled.
 
-Flows in: finished evaluations. Flows out: `Estimate`s. Invariant: a missing or unscored sample is left out
-and counted, an agent's failure counts 0; a comparison uses only tasks that both sides have scored; intervals
-resample tasks, so seeds pooled on the same tasks do not count as more tasks, and a pooled interval says
-nothing about other seeds."""
+Invariant: a missing or unscored sample is left out and counted, an agent's failure counts 0; a comparison
+uses only tasks that both sides have scored; intervals resample tasks, so seeds pooled on the same tasks do
+not count as more tasks, and a pooled interval says nothing about other seeds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from envace.bench.fidelity.scores import Score
 from envace.bench.stats import cluster_bootstrap, paired_bootstrap
-from envace.report.reader import number
 from envace.report.results import EvalRun, FidelityRun
-from envace.types import SampleStatus, ScoreRecord
+from envace.types import JSON, SampleStatus, ScoreRecord
 
-SEED = 0  # of the bootstrap: the same files give the same report
-Values = Mapping[str, Sequence[float]]  # task -> one value a trial
+SEED = 0
+"""Of the bootstrap: the same files give the same report."""
+Values = Mapping[str, Sequence[float]]
+"""Task -> one value a trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,19 @@ class Estimate:
     def minus(self, floor: float) -> Estimate:
         """The distance to a number without an interval of its own."""
         low, high = (None if edge is None else edge - floor for edge in (self.low, self.high))
-        return Estimate(
-            value=self.value - floor, low=low, high=high, n_tasks=self.n_tasks, trials=self.trials
-        )
+        return replace(self, value=self.value - floor, low=low, high=high)
+
+
+def number(value: JSON) -> float | None:
+    """A finite number as float, anything else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def measured(s: Score | None) -> Estimate | None:
+    """A fidelity score as an estimate."""
+    return None if s is None else Estimate(value=s.value, low=s.low, high=s.high, n_tasks=s.tasks)
 
 
 # --- one evaluation -----------------------------------------------------------------------------------------
@@ -48,19 +60,16 @@ class Estimate:
 def metric_of(run: EvalRun) -> str:
     """The headline metric: success where it is measured, else the first one reported."""
     names = [s.metric for s in run.scores] + [k for s in run.samples[:1] for k in s.metrics]
-    if "success" in names:
-        return "success"
-    return names[0] if names else "reward"
+    return "success" if "success" in names else (names or ["reward"])[0]
 
 
 def values_by_task(run: EvalRun, metric: str) -> dict[str, list[float]]:
     """Task -> one value a scored trial (strict: a failure of the agent is 0)."""
     values: dict[str, list[float]] = {}
     for s in run.samples:
+        value = 0.0 if s.status == SampleStatus.AGENT_FAILURE else None
         if s.status == SampleStatus.SCORED:
             value = number(s.metrics.get(metric) if s.metrics else s.reward)  # some give a reward only
-        else:
-            value = 0.0 if s.status == SampleStatus.AGENT_FAILURE else None
         if value is not None:
             values.setdefault(s.task, []).append(value)
     return values
@@ -86,21 +95,13 @@ def floors_of(run: EvalRun) -> dict[str, float]:
 
 def estimate(run: EvalRun, n: int, metric: str = "") -> Estimate | None:
     """One metric (default: the headline) of one evaluation: as its stage published it, else from its samples.
-
-    None when there is neither, or when the stage withheld the score because samples are missing.
-    """
+    None when there is neither, or when the stage withheld the score because samples are missing."""
     metric = metric or metric_of(run)
-    record, values = record_of(run, metric), values_by_task(run, metric)
-    if record is not None and record.score is None:
+    s, values = record_of(run, metric), values_by_task(run, metric)
+    if s is not None and s.score is None:
         return None
-    if record is not None and (record.low is not None or not values):
-        return Estimate(
-            value=record.score,
-            low=record.low,
-            high=record.high,
-            n_tasks=record.n_tasks,
-            trials=trials_of(run),
-        )
+    if s is not None and s.score is not None and (s.low is not None or not values):
+        return Estimate(value=s.score, low=s.low, high=s.high, n_tasks=s.n_tasks, trials=trials_of(run))
     return mean(values, n, trials_of(run)) if values else None
 
 
@@ -149,19 +150,17 @@ def difference(
     before: Sequence[EvalRun | None], after: Sequence[EvalRun | None], n: int, metric: str = ""
 ) -> Estimate | None:
     """after - before, each pooled over its runs; without samples the plain difference of two, without
-    interval.
-
-    None when either side is absent or withheld.
-    """
-    before, after = usable(before, n, metric), usable(after, n, metric)
-    if not before or not after:
+    interval. None when either side is absent or withheld."""
+    first, last = usable(before, n, metric), usable(after, n, metric)
+    if not first or not last:
         return None
-    metric = metric or metric_of(after[0])
-    a, b = (pool([values_by_task(r, metric) for r in runs]) for runs in (after, before))
-    trials = min(sum(map(trials_of, runs)) for runs in (before, after))
+    metric = metric or metric_of(last[0])
+    a, b = (pool([values_by_task(r, metric) for r in runs]) for runs in (last, first))
+    trials = min(sum(map(trials_of, runs)) for runs in (first, last))
     if (found := paired(a, b, n, trials)) is not None:
         return found
-    x, y = estimate(after[0], n, metric), estimate(before[0], n, metric)
+    x, y = estimate(last[0], n, metric), estimate(first[0], n, metric)
+    assert x is not None and y is not None  # both are usable
     return Estimate(value=x.value - y.value, n_tasks=min(x.n_tasks, y.n_tasks), trials=trials)
 
 
@@ -174,13 +173,10 @@ def call_values(
     """Task -> one value a call of the policy's own responses in a mode."""
     values: dict[str, list[float]] = {}
     for row in run.calls:
-        if (
-            row.get("by") == "policy"
-            and row.get("few_shot") == mode
-            and (row.get("recorded") or not recorded)
-        ):
-            if (value := number(row.get(metric))) is not None:
-                values.setdefault(str(row.get("task")), []).append(value)
+        own = row.get("by") == "policy" and row.get("few_shot") == mode
+        value = number(row.get(metric)) if own and (row.get("recorded") or not recorded) else None
+        if value is not None:
+            values.setdefault(str(row.get("task")), []).append(value)
     return values
 
 
@@ -188,7 +184,7 @@ def gap_values(run: FidelityRun) -> dict[str, list[float]]:
     """Task -> rehearsed minus true success, a value a trial."""
     values: dict[str, list[float]] = {}
     for row in run.plays:
-        sides = [number(row.get(side)) for side in ("rehearsed", "true")]
-        if None not in sides:
-            values.setdefault(str(row.get("task")), []).append(sides[0] - sides[1])
+        rehearsed, true = number(row.get("rehearsed")), number(row.get("true"))
+        if rehearsed is not None and true is not None:
+            values.setdefault(str(row.get("task")), []).append(rehearsed - true)
     return values

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from envace.report.table import Table, fixed, table
+from envace.report.table import Table, table
 
 COLUMNS = {"bfcl": "BFCL-v4", "tau2": "τ²-Bench", "vita": "VitaBench", "finmcp": "FinMCP-Bench"}
 DIGITS = {"bfcl": 2, "tau2": 1, "vita": 1, "overall": 2, "finmcp": 2}  # as printed; ours are written alike
@@ -33,29 +33,21 @@ FINMCP: dict[str, dict[str, float]] = {  # micro, all conversations; no EMR is p
 }
 
 CURVE_OF = "EnvACE-8B"
-CURVES: dict[str, tuple[tuple[int, float], ...]] = {
-    "tau2": ((50, 30.0), (470, 36.7))
-}  # benchmark -> (step, value)
+CURVES: dict[str, tuple[tuple[int, float], ...]] = {"tau2": ((50, 30.0), (470, 36.7))}
+"""Benchmark -> (step, value)."""
 
 
 def printed_curves(benchmarks: Sequence[str]) -> Table | None:
     """The points of training curves that the paper names, of these benchmarks."""
     rows = [
-        (COLUMNS[b], CURVE_OF, str(step), fixed(value, DIGITS[b]))
+        (COLUMNS[b], CURVE_OF, str(step), f"{value:.{DIGITS[b]}f}")
         for b in benchmarks
         for step, value in CURVES.get(b, ())
     ]
-    return table(
-        ("benchmark", "model", "step", "value"),
-        rows,
-        note="In percent, as printed in the paper; not measured here.",
-    )
+    note = "In percent, as printed in the paper; not measured here."
+    return table("benchmark | model | step | value", rows, note)
 
 
 def same_model(policy: str, printed: str) -> bool:
     """Whether a policy bears the name of a model of the paper: `qwen3-8b` and `Qwen3-8B`."""
-    return _bare(policy) == _bare(printed)
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", policy.lower()) == re.sub(r"[^a-z0-9]", "", printed.lower())

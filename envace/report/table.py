@@ -1,49 +1,96 @@
-"""One table, the same for HTML and Markdown, and how its cells are written.
+"""Cells, tables and sections: what the HTML page and the Markdown report print alike.
 
-Flows in: values. Flows out: `Table`s of plain text cells; the templates escape them.
-Invariant: a table with nothing to say is None, never an empty frame.
-"""
+Invariant: cells are plain text that the templates escape; a table with nothing to say is None, never an empty
+frame."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envace.report.episode import clean
 from envace.report.estimates import Estimate
+from envace.types import JSON
 
-DASH = "–"
-MINUS = "\u2212"
+DASH, MINUS = "–", "\u2212"
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 without tab and newline, C1, direction overrides, lone surrogates."""
+NUMBER = re.compile(r"([-+\u2212\d\[][^A-Za-z]*(e[-+]?\d+)?( (s|min|h))?|\u2013|single trial|withheld)\Z")
+"""A cell that is aligned right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]  # [len(columns)] each
-    numeric: tuple[bool, ...]  # [len(columns)] aligned right
+    rows: tuple[tuple[str, ...], ...]
+    """[len(columns)] cells each."""
+    numeric: tuple[bool, ...]
     note: str = ""
 
 
-NUMBER = re.compile(
-    r"([-+\u2212\d\[][^A-Za-z]*(e[-+]?\d+)?( (s|min|h))?|\u2013|single trial|withheld)\Z"
-)  # as the formats below write them
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """An episode, in both forms."""
+
+    title: str
+    html: str
+    """Escaped by the episode view."""
+    text: str
+    open: bool = True
 
 
-def table(columns: tuple[str, ...], rows: list[tuple], *, note: str = "") -> Table | None:
-    """None without rows; a column is numeric when each of its cells is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of the page; one without plots, tables and fragments is left out and named as absent."""
+
+    id: str
+    title: str
+    lead: str = ""
+    plots: tuple[str, ...] = ()
+    """SVG, made and escaped by `envace.report.plots`."""
+    wide: bool = False
+    tables: tuple[tuple[str, Table], ...] = ()
+    """(caption, table)"""
+    fragments: tuple[Fragment, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.plots or self.tables or self.fragments)
+
+
+def table(columns: str, rows: Sequence[Sequence[str]], note: str = "") -> Table | None:
+    """`table("policy | score", [("start", "0.480")])`; None without rows.
+
+    A column is numeric when each of its cells is."""
     if not rows:
         return None
     texts = tuple(tuple(clean(c) for c in row) for row in rows)
-    numeric = tuple(all(NUMBER.match(c) for c in cells) for cells in zip(*texts))
-    return Table(columns=columns, rows=texts, numeric=numeric, note=note)
+    numeric = tuple(all(NUMBER.match(c) for c in cells) for cells in zip(*texts, strict=True))
+    return Table(columns=tuple(columns.split(" | ")), rows=texts, numeric=numeric, note=note)
 
 
-def fixed(value: float | None, digits: int = 3) -> str:
-    return DASH if value is None else f"{value:.{digits}f}"
+def captioned(*pairs: tuple[str, Table | None]) -> tuple[tuple[str, Table], ...]:
+    """Those that have something to say."""
+    return tuple((caption, t) for caption, t in pairs if t is not None)
 
 
-def signed(value: float | None) -> str:
-    return DASH if value is None else f"{value:+.3f}"
+def clean(text: object) -> str:
+    """Text without characters that act on a terminal or a reader instead of being read."""
+    return UNSAFE.sub("\ufffd", str(text).replace("\r\n", "\n"))
+
+
+def short(value: JSON, limit: int = 140) -> str:
+    """One line of text or JSON, cut."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+
+def fixed(value: float | None) -> str:
+    return DASH if value is None else f"{value:.3f}"
 
 
 def between(e: Estimate | None, form: str = ".3f") -> str:
@@ -52,33 +99,31 @@ def between(e: Estimate | None, form: str = ".3f") -> str:
     return f"[{e.low:{form}}, {e.high:{form}}]"
 
 
-def trials(n: int) -> str:
-    return {0: DASH, 1: "single trial"}.get(n, str(n))
-
-
-def spread(value: float | None, low: float | None, high: float | None) -> str:
+def spread(e: Estimate | None) -> str:
     """`0.590 [0.500, 0.680]`."""
-    if value is None or low is None or high is None:
-        return fixed(value)
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    if e is None:
+        return DASH
+    return fixed(e.value) if e.low is None else f"{e.value:.3f} {between(e)}"
 
 
-def verdict(e: Estimate | None, words: tuple[str, str] = ("better", "worse")) -> str:
+def reading(e: Estimate | None, words: tuple[str, str] = ("better", "worse")) -> str:
     """How to read a difference: one of the two words only when its interval excludes zero."""
     if e is None:
         return DASH
     if e.low is None:
         return "no interval"
-    if not e.decided:
-        return "inside noise"
-    return words[0] if e.value > 0 else words[1]
+    return words[e.value <= 0] if e.decided else "inside noise"
 
 
 def difference_cells(
     e: Estimate | None, words: tuple[str, str] = ("better", "worse")
 ) -> tuple[str, str, str]:
     """Difference, interval, reading."""
-    return signed(e.value if e else None), between(e, "+.3f"), verdict(e, words)
+    return DASH if e is None else f"{e.value:+.3f}", between(e, "+.3f"), reading(e, words)
+
+
+def trials(n: int) -> str:
+    return {0: DASH, 1: "single trial"}.get(n, str(n))
 
 
 def duration(seconds: float | None) -> str:
@@ -91,3 +136,9 @@ def duration(seconds: float | None) -> str:
 
 def count(value: float | None) -> str:
     return DASH if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def lost(agent: int, infra: int, missing: int) -> str:
+    """Samples without a score, by why."""
+    parts = ((agent, "agent failed (0)"), (infra, "infrastructure"), (missing, "missing"))
+    return ", ".join(f"{n} {what}" for n, what in parts if n) or "0"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from envace.config import Params, parse
+from envace.report.bench import bench
 from envace.report.load import load_results
-from envace.report.part_bench import bench
-from envace.report.section import Section
-from envace.report.table import Table
+from envace.report.study import Study
+from envace.report.table import Section, Table
 
 POLICIES = ["start", "envace-1", "qwen3-8b"]
 
@@ -44,7 +44,7 @@ class Shown:
 
 def shown(root: Path, *benchmarks: str) -> Shown:
     params = bench_params(*(benchmarks or ("tau2",)))
-    return Shown(bench(load_results(root, params), params))
+    return Shown(bench(Study(load_results(root, params), params)))
 
 
 def rows(text: Shown, caption: str) -> list[list[str]]:

@@ -7,7 +7,8 @@ import re
 
 from view_samples import TASK, make_episode
 
-from envace.report.episode import clean, episode_html, episode_text, style, turns_of
+from envace.report.episode import episode_html, episode_text, turns_of
+from envace.report.table import clean
 from envace.types import Source, StopReason, replace
 
 HOSTILE = '</pre></section><script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -110,7 +111,3 @@ def test_an_empty_episode_and_a_missing_task_are_shown() -> None:
         reward=None,
     )
     assert "unscored" in episode_html(episode) and "unscored" in episode_text(episode)
-
-
-def test_the_style_asks_nothing_of_the_network() -> None:
-    assert "prefers-color-scheme: dark" in style() and not re.search(r"@import|url\(|http", style())

@@ -6,9 +6,9 @@ Run: pytest tests/report/test_estimates.py
 import pytest
 
 from envace.report.estimates import Estimate, call_values, difference, gap_values, paired, pool, pooled
-from envace.report.names import arm_of
 from envace.report.results import EvalRun, FidelityRun
-from envace.report.table import difference_cells, spread, verdict
+from envace.report.study import arm_of
+from envace.report.table import difference_cells, reading, spread
 from envace.types import SampleRecord, SampleStatus
 
 
@@ -38,10 +38,10 @@ def test_a_difference_uses_only_tasks_both_sides_have() -> None:
 def test_equal_gains_on_every_task_leave_no_doubt() -> None:
     before, after = run("start", {"x": (0,), "y": (0,)}), run("a-1", {"x": (1,), "y": (1,)})
     g = difference([before], [after], 200)
-    assert g.decided and (g.low, g.high) == (1.0, 1.0) and verdict(g) == "better"
-    assert verdict(difference([after], [before], 200)) == "worse"
-    assert verdict(Estimate(value=0.3, low=-0.1, high=0.7)) == "inside noise"
-    assert verdict(Estimate(value=0.3)) == "no interval"
+    assert g.decided and (g.low, g.high) == (1.0, 1.0) and reading(g) == "better"
+    assert reading(difference([after], [before], 200)) == "worse"
+    assert reading(Estimate(value=0.3, low=-0.1, high=0.7)) == "inside noise"
+    assert reading(Estimate(value=0.3)) == "no interval"
 
 
 def test_distance_to_a_floor_moves_the_interval_along() -> None:
@@ -57,7 +57,10 @@ def test_cells_of_a_difference_and_of_a_score() -> None:
         "above",
     )
     assert difference_cells(None) == ("–", "–", "–")
-    assert spread(0.5, 0.25, 0.75) == "0.500 [0.250, 0.750]" and spread(0.5, None, None) == "0.500"
+    assert (
+        spread(Estimate(value=0.5, low=0.25, high=0.75)) == "0.500 [0.250, 0.750]"
+        and spread(Estimate(value=0.5)) == "0.500"
+    )
 
 
 def test_calls_and_plays_are_grouped_by_task() -> None:

@@ -13,10 +13,10 @@ from view_samples import EXAMPLE
 from envace.config import Params
 from envace.data.store import write_tasks
 from envace.errors import EnvironmentUnready
-from envace.report import reasons
 from envace.report.load import load_results
 from envace.report.report import build
 from envace.report.table import table
+from envace.report.training import MEANING
 from envace.types import FailureReason, Message, StopReason, replace
 
 
@@ -38,7 +38,7 @@ def test_an_empty_folder_gives_a_report_that_says_what_is_missing(tmp_path: Path
     assert (
         "Not complete" in page
         and "runs/train/envace-1/metrics.jsonl" in page
-        and "Nothing to show yet" in page
+        and "Not in this run: One episode step by step, Success before and after" in page
     )
     assert "missing: data/staged/manifest.json" in (tmp_path / "report/report.md").read_text().replace(
         "\\", ""
@@ -71,7 +71,7 @@ def test_a_corrupt_parquet_is_a_problem_and_not_the_end(run: Path, params: Param
 
 def test_odd_types_in_an_episode_line_do_no_harm(run: Path, params: Params) -> None:
     with (run / "runs/train/envace-1/episodes.jsonl").open("a") as f:
-        f.write('{"step": 9, "verdicts": 5, "generations": {}, "reward": "high", "messages": null}\n')
+        f.write('{"id": "s9p0-0", "verdicts": 5, "generations": {}, "reward": "high", "messages": null}\n')
     results = load_results(run, params)
     assert results.train[0].shown is None and any("no Episode" in p for p in results.problems)
 
@@ -96,8 +96,8 @@ def test_hostile_text_in_a_file_stays_text(run: Path, params: Params) -> None:
     page, markdown = ((run / f"report/{name}").read_text() for name in ("index.html", "report.md"))
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
     assert "\x1b" not in page + markdown
-    fence = re.search(r"^(`{3,})text\n[^§]*?^\1$", markdown, re.M)
-    assert fence and len(fence[1]) == 5  # one more than the longest run inside
+    fences = re.findall(r"^(`{3,})text\n[^§]*?^\1$", markdown, re.M)
+    assert [len(f) for f in fences] == [3, 3, 5]  # one more than the longest run inside
 
 
 def test_hostile_responses_memories_and_tasks_stay_text(run: Path, params: Params) -> None:
@@ -132,20 +132,15 @@ def test_a_step_repeated_after_a_resume_counts_as_it_was_last(run: Path, params:
     assert [s["step"] for s in steps] == [1, 2, 3] and steps[1]["train/reward"] == 0.9
 
 
-def test_episodes_without_a_step_are_placed_by_the_counts_of_the_metrics(run: Path, params: Params) -> None:
-    path = run / "runs/train/envace-1/episodes.jsonl"
-    lines = [
-        {k: v for k, v in json.loads(line).items() if k != "step"} for line in path.read_text().splitlines()
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def test_the_best_rewarded_episode_of_the_last_step_is_shown(run: Path, params: Params) -> None:
     train = load_results(run, params).train[0]
-    assert train.shown_step == 3 and train.shown.id == "s3-3"  # the best rewarded of the last step
+    assert train.shown_step == 3 and train.shown.id == "s3p0-3"
 
 
 def test_cells_written_as_numbers_are_aligned_right() -> None:
     cells = ("+0.250", "[0.000, 1.000]", "2.5e-07", "–", "single trial", "12.0 s", "1.6 min", "1\u202f500")
     words = ("better", "yes", "0 (control)", "do nothing 0.000", "episodes: 4")
-    made = table(cells + words, [cells + words])
+    made = table(" | ".join(cells + words), [cells + words])
     assert made.numeric == (True,) * len(cells) + (False,) * len(words)
 
 
@@ -163,7 +158,7 @@ def test_the_same_files_give_the_same_bytes(report: Path, run: Path, params: Par
 
 
 def test_every_reason_has_its_sentence() -> None:
-    assert set(reasons.MEANING) == {*StopReason, *FailureReason}
+    assert set(MEANING) == {*StopReason, *FailureReason}
 
 
 def test_stages_that_only_make_files_show_what_they_cost(run: Path, params: Params) -> None:

@@ -290,12 +290,12 @@ def _train(folder: Path) -> None:
     ]
     _lines(folder / "metrics.jsonl", steps)
     # step 1 fails in rehearsal, step 3 succeeds in three of four: an item not met ends the fourth
-    episodes = [(1, make_episode(id="s1", answers="nny", reward=0.0, version=0))]
+    episodes = [(1, make_episode(id="s1p0-0", answers="nny", reward=0.0, version=0))]
     episodes += [
-        (3, make_episode(id=f"s3-{k}", answers="yny" if k else "nyy", reward=0.5 + 0.1 * k, version=2))
+        (3, make_episode(id=f"s3p0-{k}", answers="yny" if k else "nyy", reward=0.5 + 0.1 * k, version=2))
         for k in range(4)
     ]
-    _lines(folder / "episodes.jsonl", [{"step": step, **to_json(e)} for step, e in episodes])
+    _lines(folder / "episodes.jsonl", [to_json(e) for _, e in episodes])
     _write(
         folder / "train.json",
         {

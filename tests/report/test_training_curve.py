@@ -68,8 +68,11 @@ def test_points_are_drawn_in_order_with_their_intervals(run, drawn):
         leave(run, step, "desk", score)
     text = section(run, curve_params("desk"))
     (line,) = drawn["dynamics-desk"]
-    assert (line.label, line.xs, line.ys) == ("envace-1", (0, 2, 4), (0.2, 0.4, 0.6))
-    assert line.spans[2] == pytest.approx((0.5, 0.7))
+    assert (line.label, [(x, e.value) for x, e in line.points]) == (
+        "envace-1",
+        [(0, 0.2), (2, 0.4), (4, 0.6)],
+    )
+    assert (line.points[2][1].low, line.points[2][1].high) == pytest.approx((0.5, 0.7))
     assert "0.600 \\[0.500, 0.700\\]" in text and "single trial" in text and "paper" not in text.lower()
     assert "under a million parameters" not in text  # on the desk its scores mean something
 
@@ -80,8 +83,8 @@ def test_the_papers_two_points_stand_beside_its_own_benchmark(run, drawn):
     hub = {"kind": "hub", "uri": "a/b"}
     text = section(run, curve_params("tau2", policy=hub))
     ours, printed = drawn["dynamics-tau2"]
-    assert (printed.label, printed.xs) == ("paper, EnvACE-8B", (50, 470))
-    assert printed.ys == pytest.approx((0.300, 0.367)) and ours.ys[-1] == pytest.approx(0.5)
+    assert (printed.label, printed.points) == ("paper, EnvACE-8B", [(50, 0.3), (470, pytest.approx(0.367))])
+    assert ours.points[-1][1].value == pytest.approx(0.5)
     assert "36.7" in text and "not measured here" in text and "under a million" not in text
 
 
@@ -89,14 +92,10 @@ def test_a_withheld_point_is_in_the_table_and_not_in_the_plot(run, drawn):
     leave(run, 0, "tau2", 0.3, "macro", "reward", "derived")
     leave(run, 2, "tau2", None, "macro", "reward", "derived")
     text = section(run, curve_params("tau2"))
-    assert drawn["dynamics-tau2"][0].xs == (0,) and "withheld" in text
+    assert [x for x, _ in drawn["dynamics-tau2"][0].points] == [0] and "withheld" in text
     assert "under a million parameters" in text
     build(run, curve_params("tau2"))
     assert "results/dynamics/envace-1-4-tau2/scores.json" in (run / "report/report.md").read_text()
-
-
-def test_without_a_curve_the_section_says_what_to_set(run, params):
-    assert "dynamics.runs" in section(run, params)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The data set's card on the page: hand-made manifests, old ones, broken ones, hostile ones.
 
-Run: pytest tests/report/test_part_data.py
+Run: pytest tests/report/test_staged.py
 """
 
 import copy
@@ -14,12 +14,13 @@ from view_samples import MANIFEST
 from envace.config import Params, parse
 from envace.data.faults import Reject
 from envace.data.stage import stage
-from envace.report import part_data, plots
-from envace.report.bins import Bins
+from envace.report import staged
 from envace.report.load import load_results
+from envace.report.manifest import Histogram
 from envace.report.report import build
 from envace.report.results import Results
-from envace.report.section import NOTHING, Section
+from envace.report.study import Study
+from envace.report.table import Section
 
 EVIL = "<script>alert(1)</script>\u202e|"
 FULL = {  # 100 read = 80 without faults + 20; 5 ids twice, 3 dialogues twice, 12 not selected; 60 = 50 + 10
@@ -98,7 +99,7 @@ def results_of(root: Path, params: Params, manifest: object) -> Results:
 
 
 def section(root: Path, params: Params, manifest: object) -> Section:
-    return part_data.data(results_of(root, params, manifest))
+    return staged.data(Study(results_of(root, params, manifest), params))
 
 
 def rows(made: Section, caption: str) -> list[tuple[str, ...]]:
@@ -119,7 +120,7 @@ def test_the_page_and_the_markdown_tell_what_happened_to_the_rows(built: Path) -
     text = (built / "report.md").read_text().replace("\\", "")
     for row in (
         "Of 100 rows read, 60 are staged and 40 left out.",
-        "- 4 rows bring more than one variant of their checklist; the first is used.",
+        "4 rows bring several variants of their checklist; the first is used.",
         "| kind | hub (hub data set) |",
         "| address | owner/rows |",
         "| revision | 1a2b3c |",
@@ -179,7 +180,7 @@ def test_reasons_come_by_what_they_cost(tmp_path: Path, params: Params) -> None:
 
 
 def test_every_reject_reason_has_its_sentence() -> None:
-    assert set(part_data.MEANING) == set(Reject)
+    assert set(staged.MEANING) == set(Reject)
 
 
 def test_a_manifest_of_the_first_format_shows_what_it_has(tmp_path: Path, params: Params) -> None:
@@ -187,9 +188,9 @@ def test_a_manifest_of_the_first_format_shows_what_it_has(tmp_path: Path, params
     for key in ("steps", "hits", "forms", "more_variants"):
         del old["counts"][key]
     results = results_of(tmp_path, params, old)
-    made = part_data.data(results)
+    made = staged.data(Study(results, params))
     assert not results.problems and not made.plots
-    assert made.points == ("The manifest names no steps and no sizes; run stage_data again to have them.",)
+    assert made.lead.endswith("The manifest names no steps and no sizes; run stage_data again to have them.")
     reasons = rows(made, "Why rows were left out")
     assert reasons[0] == ("not_selected", "a good row that data.select thins out", "12", "12.0 %", "–")
     assert not rows(made, "What happened to the rows") and rows(made, "What was staged")[0][1] == "50"
@@ -197,52 +198,45 @@ def test_a_manifest_of_the_first_format_shows_what_it_has(tmp_path: Path, params
 
 def test_a_manifest_of_two_parts_is_enough(tmp_path: Path, params: Params) -> None:
     results = results_of(tmp_path, params, MANIFEST)
-    made = part_data.data(results)
+    made = staged.data(Study(results, params))
     assert not results.problems and made.lead.startswith("Of 9 rows read, 8 are staged and 1 left out.")
     assert rows(made, "What was staged") == [("held.parquet", "4", "–", "d" * 64)]
 
 
 def test_without_a_manifest_there_is_nothing_to_show(tmp_path: Path, params: Params) -> None:
-    assert part_data.data(load_results(tmp_path, params)).lead == NOTHING
     for text in ("{not json", "[]", "{}"):
-        assert section(tmp_path, params, text).lead == NOTHING
+        assert section(tmp_path, params, text).empty
 
 
 BROKEN = (
-    ("source", 3, "source holds no object"),
-    ("source", {"kind": 3, "files": [7, {"name": "a", "bytes": -1}]}, "kind holds no text"),
-    ("source", {"files": [7]}, "source.files holds no object"),
-    ("source", {"files": {"a": 1}}, "files holds no list"),
-    ("params", "x", "params holds no object"),
-    ("counts", [1], "counts holds no object"),
-    ("counts", {"read": "9", "rejected": True}, "read holds no count"),
-    ("counts", {"hits": {"a": 1.5, "b": 2}, "steps": 4}, "hits holds 1 entries that are no counts"),
-    (
-        "counts",
-        {"read": 0, "rejected": 10**400, "rejected_by_reason": {"new_one": 0}},
-        "rejected holds no count",
-    ),
-    ("statistics", {"turns": {"edges": [1, 2], "counts": [1]}}, "statistics.turns holds no histogram"),
-    ("statistics", {"turns": {"edges": [2, 1], "counts": [1, 1]}}, "statistics.turns holds no histogram"),
-    (
-        "statistics",
-        {"turns": {"edges": ["1", None], "counts": [1, 1]}},
-        "statistics.turns holds no histogram",
-    ),
-    ("statistics", {"turns": {"edges": [float("nan"), 10**400], "counts": [1, 1]}}, "no histogram"),
-    ("statistics", {"turns": {"edges": [1, 2], "counts": [1, -1]}}, "statistics.turns holds no histogram"),
-    ("statistics", {"turns": 5, "weights": None}, "turns holds no object"),
-    ("outputs", {"train.parquet": 3, "x": {"rows": "many"}}, "train.parquet holds no object"),
-    ("format", "two", "format holds no count"),
-    ("prompt_length", [], "prompt_length holds no text"),
+    ("source", 3, "source"),
+    ("source", {"kind": 3, "files": [7, {"name": "a", "bytes": -1}]}, "source.kind"),
+    ("source", {"files": [7]}, "source.files.0"),
+    ("source", {"files": {"a": 1}}, "source.files"),
+    ("params", "x", "params"),
+    ("counts", [1], "counts"),
+    ("counts", {"read": "9", "rejected": True}, "counts.rejected"),
+    ("counts", {"hits": {"a": 1.5, "b": 2}, "steps": 4}, "counts.hits.a"),
+    ("counts", {"read": 0, "rejected": 10**400, "rejected_by_reason": {"new_one": 0}}, "counts.rejected"),
+    ("statistics", {"turns": {"edges": [1, 2], "counts": [1]}}, "statistics.turns"),
+    ("statistics", {"turns": {"edges": [2, 1], "counts": [1, 1]}}, "statistics.turns"),
+    ("statistics", {"turns": {"edges": ["1", None], "counts": [1, 1]}}, "statistics.turns.edges.0"),
+    ("statistics", {"turns": {"edges": [float("nan"), 10], "counts": [1, 1]}}, "statistics.turns.edges.0"),
+    ("statistics", {"turns": {"edges": [1, 2], "counts": [1, -1]}}, "statistics.turns.counts.1"),
+    ("statistics", {"turns": 5, "weights": None}, "statistics.weights"),
+    ("outputs", {"train.parquet": 3, "x": {"rows": "many"}}, "outputs.x.rows"),
+    ("format", "two", "format"),
+    ("prompt_length", [], "prompt_length"),
 )
 
 
-@pytest.mark.parametrize(("part", "value", "words"), BROKEN)
-def test_a_broken_part_is_named_and_the_others_are_shown(tmp_path, params, part, value, words) -> None:
-    results = results_of(tmp_path, params, FULL | {part: value})
-    made = part_data.data(results)
-    assert any("manifest.json: " in p and words in p for p in results.problems), results.problems
+@pytest.mark.parametrize(("part", "value", "named"), BROKEN)
+def test_a_broken_part_is_named_and_the_others_are_shown(tmp_path, params, part, value, named) -> None:
+    results = results_of(tmp_path, params, copy.deepcopy(FULL) | {part: value})
+    made = staged.data(Study(results, params))
+    assert any(p.startswith(f"data/staged/manifest.json: {named}: ") for p in results.problems), (
+        results.problems
+    )
     if part != "outputs":
         assert rows(made, "What was staged")[0][0] == "train.parquet"
 
@@ -279,7 +273,7 @@ def test_many_files_and_tags_are_cut_with_a_number(tmp_path: Path, params: Param
     many["counts"]["tags"] = {f"t{k:02d}": 1 for k in range(20)}
     made = section(tmp_path, params, many)
     notes = {caption: t.note for caption, t in made.tables}
-    assert len(rows(made, "Files of the source")) == part_data.FILES
+    assert len(rows(made, "Files of the source")) == staged.FILES
     assert notes["Files of the source"].startswith("And 6 more")
     assert dict(rows(made, "The source"))["kept rows by tag"].endswith("t11 1 and 8 more")
 
@@ -290,7 +284,7 @@ def test_a_folder_staged_here_is_shown_whole(tmp_path: Path) -> None:
     )
     stage(params, tmp_path / "data/staged")
     results = load_results(tmp_path, params)
-    made = part_data.data(results)
+    made = staged.data(Study(results, params))
     assert not results.problems and made.lead.startswith("Of 9 rows read, 9 are staged and 0 left out.")
     assert [row[0] for row in rows(made, "What was staged")] == [
         "train.parquet",
@@ -306,18 +300,9 @@ def test_a_folder_staged_here_is_shown_whole(tmp_path: Path) -> None:
 
 
 def test_bins_are_named_by_the_numbers_they_hold() -> None:
-    b = Bins((0, 1, 2, 4, 10), (0, 3, 0, 4, 0))
-    assert [b.label(k) for k in range(5)] == ["0", "1", "2–3", "4–9", "10+"]
-    assert b.shown == [("1", 3), ("2–3", 0), ("4–9", 4)] and b.ticks == []
-    assert (b.total, b.label(b.first), b.label(b.median), b.label(b.last)) == (7, "1", "4–9", "4–9")
-    assert Bins((1, 2), (1, 1)).median == 0  # the lower one of two
-    tokens = Bins((0, 500, 1000, 1500), (1, 1, 1, 0))
-    assert tokens.label(1) == "500–999" and tokens.ticks == ["0", "500", "1k", "1.5k"]
-    weights = Bins((0.0, 0.5, 1.0), (0, 1, 1))
-    assert weights.shown == [("0.5–1", 1), ("1+", 1)] and weights.ticks == ["0.5", "1"]
-
-
-def test_a_histogram_escapes_its_words_and_is_nothing_without_bins() -> None:
-    svg = plots.histogram("h", "<b>&", [("$1", 2), ("<i>", 0)], ylabel="rows")
-    assert "<b>" not in svg and "<i>" not in svg and svg.startswith('<svg class="plot"')
-    assert plots.histogram("h", "t", [], ylabel="rows") == ""
+    h = Histogram(edges=(0, 1, 2, 4, 10), counts=(0, 3, 0, 4, 0))
+    assert [h.label(k) for k in range(5)] == ["0", "1", "2–3", "4–9", "10+"]
+    assert h.used == [1, 2, 3] and h.label(h.median) == "4–9"
+    assert Histogram(edges=(1, 2), counts=(1, 1)).median == 0  # the lower one of two
+    weights = Histogram(edges=(0.0, 0.5, 1.0), counts=(0, 1, 1))
+    assert [weights.label(k) for k in weights.used] == ["0.5–1", "1+"]
