@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envace.config.method import Method
-from envace.learn.baselines import BASELINES, Live
+from envace.learn.baselines import Live, baseline_of
 from envace.learn.running import Means, priors
 from envace.learn.sequences import TrainingRow
 from envace.types import replace
@@ -86,23 +86,28 @@ def role_advantages(
     id columns hold anything hashable.
     Raises ValueError for a NaN or infinite reward, columns of unequal length, or an episode in two groups.
     """
-    reward_R, scored_R = _rewards(reward_R)
     n = len(reward_R)
+    scored_R = np.fromiter((r is not None for r in reward_R), bool, n)
+    value_R = np.fromiter((0.0 if r is None else r for r in reward_R), np.float64, n)
+    if (bad := np.flatnonzero(~np.isfinite(value_R))).size:
+        raise ValueError(f"reward of row {bad[0]} is {value_R[bad[0]]}; a reward is finite or None")
     trained_R = np.ones(n, bool) if trained_R is None else np.asarray(trained_R, bool)
     turn_R = np.zeros(n, np.int64) if turn_R is None else turn_R
     prior_R = np.full(n, np.nan) if prior_R is None else np.asarray(prior_R, np.float64)
     if {len(c) for c in (group_R, role_R, episode_R, trained_R, turn_R, prior_R)} != {n}:
         raise ValueError("rewards, groups, roles, episodes, turns and trained flags differ in length")
     (group, _), (role, roles), (episode, _), (turn, turns) = map(_codes, (group_R, role_R, episode_R, turn_R))
-    live_R = scored_R & trained_R
-    _one_group_an_episode(group[live_R], episode[live_R])
-    key_R = (group * len(turns) + turn) * len(
-        roles
-    ) + role  # of its role group; the role is the fastest index
-    pair_R = (episode * len(turns) + turn) * len(roles) + role  # of its episode's rows in that group
+    # The role group a row is in, and its episode's part of that; the role is the fastest index.
+    key_R = (group * len(turns) + turn) * len(roles) + role
+    pair_R = (episode * len(turns) + turn) * len(roles) + role
     n_keys = (int(key_R.max(initial=-1)) // max(len(roles), 1) + 1) * len(roles)
 
-    reward, key, pair = reward_R[live_R], key_R[live_R], pair_R[live_R]
+    live_R = scored_R & trained_R
+    reward, key, pair = value_R[live_R], key_R[live_R], pair_R[live_R]
+    home_E = np.zeros(int(episode.max(initial=-1)) + 1, np.int64)
+    home_E[episode[live_R]] = group[live_R]
+    if (home_E[episode[live_R]] != group[live_R]).any():
+        raise ValueError("an episode has rows in two groups")
     first_K = np.zeros(n_keys)
     first_K[key] = reward  # any member's reward: centring on it first makes equal rewards exactly 0
     delta = reward - first_K[key]
@@ -115,19 +120,39 @@ def role_advantages(
         prior_R=prior_R[live_R] - first_K[key],
         weight=shrink_weight,
     )
-    base, members_K = BASELINES[baseline](live)
+    base, members_K = baseline_of(live, baseline)
     adv_R = np.zeros(n)
     adv_R[live_R] = np.where(np.isnan(base), reward if lone == "raw" else 0.0, delta - base)
 
+    played_K, trained_K, live_K = (
+        np.bincount(keys, minlength=n_keys) > 0 for keys in (key_R, key_R[trained_R], key)
+    )
+    reached_K = np.repeat(played_K.reshape(-1, max(len(roles), 1)).any(1), len(roles))  # by any role
     differ_K = np.bincount(key, delta != 0, minlength=n_keys) > 0
-    kinds = _kinds(key_R, role, live_R, trained_R, n_keys, len(roles), members_K == 1, differ_K)
+    kinds = {
+        "groups": live_K,
+        "lone": members_K == 1,
+        "constant": live_K & (members_K != 1) & ~differ_K,
+        "empty_groups": reached_K & ~trained_K,
+        "unscored_groups": trained_K & ~live_K,
+    }
+    stats = {}
+    for code, name in enumerate(roles):
+        if (own := adv_R[live_R & (role == code)]).size:
+            stats[str(name)] = RoleStats(
+                rows=own.size,
+                adv_mean=float(own.mean()),
+                adv_std=float(own.std()),
+                adv_zero=float((own == 0).mean()),
+                **{kind: int(kind_K[code :: len(roles)].sum()) for kind, kind_K in kinds.items()},
+            )
     found = Diagnostics(
         rows=n,
         live=int(live_R.sum()),
         unscored=int(n - scored_R.sum()),
         untrained=int(n - trained_R.sum()),
-        roles=_by_role(adv_R[live_R], role[live_R], roles, kinds),
-        **{name: int(kind_K.sum()) for name, kind_K in kinds.items()},
+        roles=stats,
+        **{kind: int(kind_K.sum()) for kind, kind_K in kinds.items()},
     )
     return adv_R, found
 
@@ -152,70 +177,9 @@ def advantages(
     return [replace(row, advantage=float(a)) for row, a in zip(rows, adv_R, strict=True)], found
 
 
-def _kinds(
-    key_R: np.ndarray,
-    role_R: np.ndarray,
-    live_R: np.ndarray,
-    trained_R: np.ndarray,
-    n_keys: int,
-    n_roles: int,
-    lone_K: np.ndarray,
-    differ_K: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Which role groups are of which kind, [K] each."""
-    played_K, trained_K, live_K = (
-        np.bincount(keys, minlength=n_keys) > 0 for keys in (key_R, key_R[trained_R], key_R[live_R])
-    )
-    reached_K = np.repeat(played_K.reshape(-1, max(n_roles, 1)).any(1), n_roles)  # by any role
-    known_K = np.tile(np.bincount(role_R, minlength=n_roles) > 0, n_keys // max(n_roles, 1))
-    return {
-        "groups": live_K,
-        "lone": lone_K,
-        "constant": live_K & ~lone_K & ~differ_K,
-        "empty_groups": reached_K & known_K & ~trained_K,
-        "unscored_groups": trained_K & ~live_K,
-    }
-
-
-def _rewards(reward_R: Sequence[float | None] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards as float64 (unscored ones 0) and which are scored. A non-finite reward is an error, not
-    data."""
-    scored_R = np.fromiter((r is not None for r in reward_R), bool, len(reward_R))
-    value_R = np.fromiter((0.0 if r is None else r for r in reward_R), np.float64, len(reward_R))
-    bad = np.flatnonzero(~np.isfinite(value_R))
-    if bad.size:
-        raise ValueError(f"reward of row {bad[0]} is {value_R[bad[0]]}; a reward is finite or None")
-    return value_R, scored_R
-
-
 def _codes(column: Column) -> tuple[np.ndarray, list[Hashable]]:
     """Ids as small integers, and the id each integer stands for."""
     ids: Sequence[Hashable] = column.tolist() if isinstance(column, np.ndarray) else column
     table: dict[Hashable, int] = {}
     codes = [table.setdefault(value, len(table)) for value in ids]
     return np.array(codes, np.int64), list(table)
-
-
-def _one_group_an_episode(group: np.ndarray, episode: np.ndarray) -> None:
-    home_E = np.zeros(int(episode.max(initial=-1)) + 1, np.int64)
-    home_E[episode] = group
-    if (home_E[episode] != group).any():
-        raise ValueError("an episode has rows in two groups")
-
-
-def _by_role(
-    adv: np.ndarray, role: np.ndarray, names: Sequence[Hashable], kinds: dict[str, np.ndarray]
-) -> dict[str, RoleStats]:
-    stats = {}
-    for code, name in enumerate(names):
-        own = adv[role == code]
-        if not own.size:
-            continue
-        stats[str(name)] = RoleStats(
-            rows=own.size,
-            adv_mean=float(own.mean()),
-            adv_std=float(own.std()),
-            adv_zero=float((own == 0).mean()),
-            **{kind: int(kind_K[code :: len(names)].sum()) for kind, kind_K in kinds.items()},
-        )
-    return stats

@@ -15,7 +15,6 @@ steps, never on another group, and is NaN for a row with nothing to be compared 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,64 +36,28 @@ class Live:
     """Trajectories that the running mean counts for."""
 
 
-Baseline = Callable[[Live], tuple[np.ndarray, np.ndarray]]  # -> baseline_R, members_K
-
-
-def generation(live: Live) -> tuple[np.ndarray, np.ndarray]:
-    """Members are rows."""
-    members_K = np.bincount(live.key_R, minlength=live.n_keys)
-    sum_K = np.bincount(live.key_R, live.reward_R, minlength=live.n_keys)
-    return _of_rows(live, sum_K, members_K), members_K
-
-
-def trajectory(live: Live) -> tuple[np.ndarray, np.ndarray]:
-    """Members are episodes with a live row in the group."""
-    _, sum_K, members_K = _episodes(live)
-    return _of_rows(live, sum_K, members_K), members_K
-
-
-def leave_one_out(live: Live) -> tuple[np.ndarray, np.ndarray]:
-    """Members are episodes; a row is compared with those that are not its own."""
-    mean_E, sum_K, members_K = _episodes(live)
-    others_R = (sum_K[live.key_R] - mean_E[live.pair_R]) / _some(members_K - 1)[live.key_R]
-    return np.where(members_K[live.key_R] > 1, others_R, np.nan), members_K
-
-
-def shrinkage(live: Live) -> tuple[np.ndarray, np.ndarray]:
-    """Members are episodes."""
-    _, sum_K, members_K = _episodes(live)
-    n_R, mean_R = members_K[live.key_R], (sum_K / _some(members_K))[live.key_R]
-    drawn_R = (n_R * mean_R + live.weight * live.prior_R) / (n_R + live.weight)
-    own_R = np.where(n_R > 1, mean_R, np.nan)
-    return np.where(np.isnan(live.prior_R) | (live.weight == 0), own_R, drawn_R), members_K
-
-
-def _episodes(live: Live) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """mean_E of each pair's rows (0 for none), and over the pairs of a key their sum_K and number
-    members_K."""
+def baseline_of(live: Live, how: str) -> tuple[np.ndarray, np.ndarray]:
+    """baseline_R and members_K: rows under `generation`, else episodes with a live row in the group."""
+    key_R = live.key_R
+    if how == "generation":
+        members_K = np.bincount(key_R, minlength=live.n_keys)
+        sum_K = np.bincount(key_R, live.reward_R, minlength=live.n_keys)
+        return np.where(members_K == 1, np.nan, sum_K / np.maximum(members_K, 1))[key_R], members_K
     rows_E = np.bincount(live.pair_R, minlength=live.n_pairs)
-    mean_E = np.bincount(live.pair_R, live.reward_R, minlength=live.n_pairs) / _some(rows_E)
+    mean_E = np.bincount(live.pair_R, live.reward_R, minlength=live.n_pairs) / np.maximum(rows_E, 1)
     key_E = np.zeros(live.n_pairs, np.int64)
-    key_E[live.pair_R] = live.key_R
+    key_E[live.pair_R] = key_R
     seen = np.flatnonzero(rows_E)
     sum_K = np.bincount(key_E[seen], mean_E[seen], minlength=live.n_keys)
-    return mean_E, sum_K, np.bincount(key_E[seen], minlength=live.n_keys)
-
-
-def _of_rows(live: Live, sum_K: np.ndarray, members_K: np.ndarray) -> np.ndarray:
-    """The mean of each row's role group; NaN where the row is its only member."""
-    baseline_R: np.ndarray = np.where(members_K == 1, np.nan, sum_K / _some(members_K))[live.key_R]
-    return baseline_R
-
-
-def _some(count: np.ndarray) -> np.ndarray:
-    at_least_one: np.ndarray = np.maximum(count, 1)
-    return at_least_one
-
-
-BASELINES: dict[str, Baseline] = {
-    "generation": generation,
-    "trajectory": trajectory,
-    "leave_one_out": leave_one_out,
-    "shrinkage": shrinkage,
-}
+    members_K = np.bincount(key_E[seen], minlength=live.n_keys)
+    several_R = members_K[key_R] > 1
+    if how == "leave_one_out":
+        others_R = (sum_K[key_R] - mean_E[live.pair_R]) / np.maximum(members_K - 1, 1)[key_R]
+        return np.where(several_R, others_R, np.nan), members_K
+    mean_R = (sum_K / np.maximum(members_K, 1))[key_R]
+    own_R = np.where(several_R, mean_R, np.nan)
+    if how == "trajectory" or live.weight == 0:
+        return own_R, members_K
+    n_R = members_K[key_R]
+    drawn_R = (n_R * mean_R + live.weight * live.prior_R) / (n_R + live.weight)
+    return np.where(np.isnan(live.prior_R), own_R, drawn_R), members_K

@@ -23,7 +23,7 @@ no refusal and leaves the world as it was. A metric over nothing is absent.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,6 @@ from envace.chat.transcript import answered, latest_record, leaves, matches
 from envace.types import JSON, Episode, Source, Task, ToolCall
 from envace.worlds import registry as worlds
 
-Pair = tuple[ToolCall, JSON]  # a call and the content of its response
 UNKNOWN = object()
 
 
@@ -55,44 +54,40 @@ def collapse_metrics(episodes: Iterable[Episode], tasks: Mapping[str, Task]) -> 
     """Metrics of a step, from episodes and the tasks they were played on (by id)."""
     found = [r for e in episodes for r in rehearsed(e, tasks[e.task_id])]
     looked, known = [r for r in found if r.lookup], [r for r in found if r.true is not UNKNOWN]
-    recorded = [r for r in found if r.records]
-    values = {
-        "rehearsed_state_entropy": state_entropy([(r.call, r.said) for r in looked if not is_error(r.said)]),
-        "true_state_entropy": state_entropy([(r.call, r.true) for r in looked]),
-        "refusal_share": _share(is_error(r.said) for r in found),
-        "true_refusal_share": _share(is_error(r.true) for r in known),
-        "grounded_share": _share(any(_equal(r.said, x) for x in r.records) for r in recorded),
-        "known_share": _share(r.true is not UNKNOWN for r in found),
+    shares = {
+        "refusal_share": [is_error(r.said) for r in found],
+        "true_refusal_share": [is_error(r.true) for r in known],
+        "grounded_share": [
+            any(canonical(r.said) == canonical(x) for x in r.records) for r in found if r.records
+        ],
+        "known_share": [r.true is not UNKNOWN for r in found],
     }
-    return {f"collapse/{name}": value for name, value in values.items() if value is not None}
+    values = {name: float(np.mean(holds)) for name, holds in shares.items() if holds}
+    entropies = {
+        "rehearsed_state_entropy": state_entropy((r.call, r.said) for r in looked if not is_error(r.said)),
+        "true_state_entropy": state_entropy((r.call, r.true) for r in looked),
+    }
+    values |= {name: bits for name, bits in entropies.items() if bits is not None}
+    return {f"collapse/{name}": value for name, value in values.items()}
 
 
-# --- entropy --------------------------------------------------------------------------------------
-
-
-def state_entropy(pairs: Iterable[Pair]) -> float | None:
+def state_entropy(responses: Iterable[tuple[ToolCall, JSON]]) -> float | None:
     """Bits that a reported value carries once it is known which field it is: sum over fields of the field's
     share of all values times the field's entropy. None without any value.
 
     A field is a tool's name and a path in its responses. Values that repeat an argument of the call are left
     out: they say nothing about the world.
     """
-    counts = field_counts(pairs)
-    total = sum(sum(values.values()) for values in counts.values())
-    if not total:
-        return None
-    return sum(sum(values.values()) / total * entropy_bits(values.values()) for values in counts.values())
-
-
-def field_counts(pairs: Iterable[Pair]) -> dict[str, Counter[str]]:
-    """`{"get_order status": Counter({'"pending"': 3})}`: how often each value was reported for each field."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for call, content in pairs:
+    for call, content in responses:
         told = {canonical(value) for value in call.named.values()}
         for path, value in leaves(content):
             if value not in told:
                 counts[f"{call.name} {path}"][value] += 1
-    return dict(counts)
+    total = sum(values.total() for values in counts.values())
+    if not total:
+        return None
+    return sum(values.total() / total * entropy_bits(values.values()) for values in counts.values())
 
 
 def entropy_bits(counts: Iterable[int]) -> float:
@@ -102,50 +97,30 @@ def entropy_bits(counts: Iterable[int]) -> float:
     return float(-(share * np.log2(share)).sum()) + 0.0  # -0.0 of a single value becomes 0.0
 
 
-# --- what was said and what is true ---------------------------------------------------------------
-
-
 def rehearsed(episode: Episode, task: Task) -> list[Response]:
-    """The rehearsed responses of an episode that kept the contract, in order."""
-    pairs = answered(episode.messages, episode.observations)
-    shown = [(e, o) for e, o in pairs if o.source is not Source.VALIDATOR]  # the others reach no world
-    if worlds.kind_of(task):
-        truths = _replayed(task, [e.call for e, _ in shown])
-    else:
-        truths = [_recorded(task, e.call, e.turn) for e, _ in shown]
-    return [
-        Response(
-            call=e.call,
-            said=observation.content,
-            true=true,
-            lookup=still and not is_error(true),
-            records=tuple(r.result for r in task.records if r.turn <= e.turn and matches(r, e.call)),
-        )
-        for (e, observation), (true, still) in zip(shown, truths)
-        if observation.source is Source.REHEARSAL and observation.failure is None
-    ]
-
-
-def _replayed(task: Task, calls: Sequence[ToolCall]) -> list[tuple[JSON, bool]]:
-    """(true answer, whether the state stayed as it was) of each call in turn."""
-    world = worlds.make_world(task)
-    states, answers = [canonical(world.state())], []
-    for call in calls:
-        answers.append(world.call(call).content)
-        states.append(canonical(world.state()))
-    return [(answer, a == b) for answer, a, b in zip(answers, states, states[1:])]
-
-
-def _recorded(task: Task, call: ToolCall, turn: int) -> tuple[JSON, bool]:
-    """The latest record of the call up to this turn, else its first one."""
-    record = latest_record(task.records, call, turn)
-    return (UNKNOWN, False) if record is None else (record.result, True)
-
-
-def _equal(a: JSON, b: JSON) -> bool:
-    return canonical(a) == canonical(b)
-
-
-def _share(holds: Iterable[bool]) -> float | None:
-    values = list(holds)
-    return float(np.mean(values)) if values else None
+    """The rehearsed responses of an episode that kept the contract, in order. What the validator answered
+    reaches no world. Of several records of a call the latest up to its turn is the truth, else the first."""
+    world = worlds.make_world(task) if worlds.kind_of(task) else None
+    found = []
+    for e, observation in answered(episode.messages, episode.observations):
+        if observation.source is Source.VALIDATOR:
+            continue
+        if world is not None:
+            before = canonical(world.state())
+            true = world.call(e.call).content
+            still = canonical(world.state()) == before
+        else:
+            record = latest_record(task.records, e.call, e.turn)
+            true, still = (UNKNOWN, False) if record is None else (record.result, True)
+        if observation.source is Source.REHEARSAL and observation.failure is None:
+            past = (r.result for r in task.records if r.turn <= e.turn and matches(r, e.call))
+            found.append(
+                Response(
+                    call=e.call,
+                    said=observation.content,
+                    true=true,
+                    lookup=still and not is_error(true),
+                    records=tuple(past),
+                )
+            )
+    return found

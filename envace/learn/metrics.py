@@ -24,7 +24,7 @@ judge/...            answers, requests, faults and cost (see judge/counts.py)
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -32,100 +32,68 @@ import numpy as np
 from envace.judge.checklist import required_held
 from envace.judge.counts import judge_metrics
 from envace.learn.advantage import Diagnostics
-from envace.learn.sequences import TrainingRow, empty_generations
+from envace.learn.sequences import TrainingRow
 from envace.types import Episode, Role, Task
 
 COUNTED = ("cut/", "failure/", "restart/", "anchor/")  # an episode's counters that are metrics as they are
+GROUPS = ("groups", "lone", "constant", "empty_groups", "unscored_groups")
 
 
 def step_metrics(
     episodes: Sequence[Episode], rows: Sequence[TrainingRow], diagnostics: Diagnostics
 ) -> dict[str, float]:
     """The metrics of a step that its episodes and rows hold; `rows` may hold padding rows, which count
-    nowhere but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged
-    one."""
-    found = {**_train(episodes, rows, diagnostics), **_reasons(episodes)}
-    found.update(judge_metrics(v for e in episodes for v in e.verdicts))
+    nowhere but in untrained_rows. A row's reward is the one it was trained on, an episode's the judged one;
+    what was trained on has one value an episode, the mean over its trained rows, which a penalty may set
+    apart."""
+    rewards = [e.reward for e in episodes if e.reward is not None]
+    trained: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.reward is not None and row.trained:
+            trained[row.episode_id].append(row.reward)
+    means = [float(np.mean(earned)) for earned in trained.values()]
+    held = [g.agreement for e in episodes for g in e.generations if g.agreement is not None]
+    counts = Counter({f"train/{name}": getattr(diagnostics, name) for name in GROUPS})
+    counts["train/episodes"] = len(episodes)
+    counts["train/untrained_rows"] = diagnostics.untrained
+    counts["train/empty_generations"] = sum(not g.output_ids for e in episodes for g in e.generations)
+    counts["train/real_calls"] = sum(len(e.real_calls) for e in episodes)
+    counts["train/tokens"] = sum(row.trained for row in rows)
+    for episode in episodes:
+        counts[f"stop/{episode.stop.value}"] += 1
+        counts.update({k: n for k, n in episode.counters.items() if k.startswith(COUNTED)})
+    averaged: dict[str, Sequence[float]] = {
+        "train/unscored": [e.unscored for e in episodes],
+        "train/turns": [len(e.turn_rewards) for e in episodes],
+        "train/seconds_episode": [e.seconds for e in episodes],
+        "train/reward": rewards,
+        "train/full_reward": [r >= 1 - 1e-9 for r in rewards],
+        "train/trained_reward": means,
+        "anchor/agreement": held,
+    }
+    found: dict[str, float] = {**counts}
+    found |= {name: float(np.mean(values)) for name, values in averaged.items() if values}
+    spread = {"train/reward_std": rewards, "train/trained_reward_std": means}
+    found |= {name: float(np.std(values)) for name, values in spread.items() if values}
+    found |= judge_metrics(v for e in episodes for v in e.verdicts)
     for role in Role:
-        found.update({f"{role.value}/{k}": v for k, v in _role(role, episodes, rows, diagnostics).items()})
+        numbers = _role_metrics(role, episodes, rows, diagnostics)
+        found |= {f"{role.value}/{name}": value for name, value in numbers.items()}
     return {name: float(value) for name, value in sorted(found.items())}
 
 
-def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) -> float | None:
-    """Share of judged episodes in which every required item of every turn holds; None when none was judged.
-
-    It is read off the verdicts alone, on whatever responses the transcript shows. `tasks` (by id) are those
-    the judge was given. An item of a turn that was never reached does not hold.
-    """
-    judged = [e for e in episodes if e.unscored_reason is None]
-    if not judged:
-        return None
-    return _mean(required_held(tasks[e.task_id], e.verdicts) for e in judged)
-
-
-def _train(episodes: Sequence[Episode], rows: Sequence[TrainingRow], found: Diagnostics) -> dict[str, float]:
-    rewards = [e.reward for e in episodes if e.reward is not None]
-    metrics: dict[str, float] = {
-        "train/episodes": len(episodes),
-        "train/groups": found.groups,
-        "train/lone": found.lone,
-        "train/constant": found.constant,
-        "train/empty_groups": found.empty_groups,
-        "train/unscored_groups": found.unscored_groups,
-        "train/untrained_rows": found.untrained,
-        "train/empty_generations": sum(map(empty_generations, episodes)),
-        "train/real_calls": sum(len(e.real_calls) for e in episodes),
-        "train/tokens": sum(row.trained for row in rows),
-    }
-    if episodes:
-        metrics["train/unscored"] = _mean(e.unscored for e in episodes)
-        metrics["train/turns"] = _mean(len(e.turn_rewards) for e in episodes)
-        metrics["train/seconds_episode"] = _mean(e.seconds for e in episodes)
-    if rewards:
-        metrics["train/reward"] = _mean(rewards)
-        metrics["train/reward_std"] = float(np.std(rewards))
-        metrics["train/full_reward"] = _mean(r >= 1 - 1e-9 for r in rewards)
-    return {**metrics, **_trained(rows)}
-
-
-def _trained(rows: Sequence[TrainingRow]) -> dict[str, float]:
-    """What was trained on, one value an episode: the mean over its trained rows, which a penalty may set
-    apart."""
-    by_episode: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row.reward is not None and row.trained:
-            by_episode[row.episode_id].append(row.reward)
-    if not by_episode:
-        return {}
-    means = [_mean(rewards) for rewards in by_episode.values()]
-    return {"train/trained_reward": _mean(means), "train/trained_reward_std": float(np.std(means))}
-
-
-def _reasons(episodes: Sequence[Episode]) -> dict[str, float]:
-    counts: Counter[str] = Counter(f"stop/{e.stop.value}" for e in episodes)
-    for episode in episodes:
-        counts.update({k: n for k, n in episode.counters.items() if k.startswith(COUNTED)})
-    return {**counts, **_agreement(episodes)}
-
-
-def _agreement(episodes: Sequence[Episode]) -> dict[str, float]:
-    held = [g.agreement for e in episodes for g in e.generations if g.agreement is not None]
-    return {"anchor/agreement": _mean(held)} if held else {}
-
-
-def _role(
+def _role_metrics(
     role: Role, episodes: Sequence[Episode], rows: Sequence[TrainingRow], found: Diagnostics
 ) -> dict[str, float]:
     """Reward over the episodes in which the role generated anything; the rest over its trained rows."""
-    rewards = [
-        e.reward for e in episodes if e.reward is not None and any(g.role is role for g in e.generations)
-    ]
+    played = [e for e in episodes if any(g.role is role for g in e.generations)]
+    rewards = [e.reward for e in played if e.reward is not None]
     tokens = [row.trained for row in rows if row.role is role and row.trained]
     metrics: dict[str, float] = {"rows": len(tokens), "tokens": sum(tokens)}
     if rewards:
-        metrics["reward"] = _mean(rewards)
+        metrics["reward"] = float(np.mean(rewards))
     if tokens:
-        metrics["response_tokens"] = _mean(tokens)
+        metrics["response_tokens"] = float(np.mean(tokens))
     written = sum(e.counters.get(role.value, 0) for e in episodes)
     if read := sum(e.counters.get(f"prompt_{role.value}", 0) for e in episodes):
         metrics["prompt_tokens"] = read / written
@@ -134,5 +102,11 @@ def _role(
     return metrics
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean([float(v) for v in values]))
+def rehearsed_success(episodes: Sequence[Episode], tasks: Mapping[str, Task]) -> float | None:
+    """Share of judged episodes in which every required item of every turn holds; None when none was judged.
+
+    It is read off the verdicts alone, on whatever responses the transcript shows. `tasks` (by id) are those
+    the judge was given. An item of a turn that was never reached does not hold.
+    """
+    judged = [required_held(tasks[e.task_id], e.verdicts) for e in episodes if e.unscored_reason is None]
+    return sum(judged) / len(judged) if judged else None

@@ -23,18 +23,13 @@ its size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 
 import numpy as np
 
 from envace.config.method import Method
 from envace.types import Episode, Generation
-
-Judged = Mapping[str, float | None]  # episode -> its judged reward
-
-
-# --- of one generation ----------------------------------------------------------------------------
 
 
 def credited_reward(episode: Episode, generation: Generation, method: Method) -> float | None:
@@ -49,7 +44,8 @@ def credited_reward(episode: Episode, generation: Generation, method: Method) ->
     """
     if episode.reward is None:
         return None
-    reward = CREDITS[method.credit](episode, generation.turn)
+    to_go = method.credit == "reward_to_go"
+    reward = reward_to_go(episode, generation.turn) if to_go else float(episode.reward)
     reward -= 0.0 if generation.text.strip() else method.empty_penalty
     reward -= method.blame_penalty if generation.failure is not None else 0.0
     return reward if generation.agreement is None else reward + method.anchor_weight * generation.agreement
@@ -74,48 +70,27 @@ def reward_to_go(episode: Episode, turn: int) -> float:
     return episode.reward * (later / fsum(episode.turn_rewards))
 
 
-# (scored episode, turn of the row) -> its share of the reward
-CREDITS: dict[str, Callable[[Episode, int], float]] = {
-    "trajectory": lambda episode, turn: float(episode.reward or 0.0),
-    "reward_to_go": reward_to_go,
-}
-
-
-# --- of a batch -----------------------------------------------------------------------------------
-
-
 def trained_rewards(
     reward_R: Sequence[float | None],
     episode_R: Sequence[str],
-    judged: Judged,
+    judged: Mapping[str, float | None],
     *,
     scheme: str,
     seed: int,
     step: int,
 ) -> list[float | None]:
-    """The reward each row is trained on. `judged` names every episode of the batch, those without rows too.
+    """The reward each row is trained on. `judged` holds the reward of every episode of the batch, of those
+    without rows too; the order of their names, not of arrival, decides what is dealt to whom.
 
     Raises KeyError for a row of an unknown episode or an unknown scheme.
     """
-    own = SCHEMES[scheme](judged, seed, step)
-    if own is None:
-        return list(reward_R)
-    return [None if reward is None else own[e] for reward, e in zip(reward_R, episode_R, strict=True)]
-
-
-def _zero(judged: Judged, seed: int, step: int) -> Judged:
-    return {e: None if reward is None else 0.0 for e, reward in judged.items()}
-
-
-def _shuffled(judged: Judged, seed: int, step: int) -> Judged:
-    """A permutation of the scored episodes' rewards; the order of the names, not of arrival, decides."""
     names = sorted(e for e, reward in judged.items() if reward is not None)
     order = np.random.default_rng([seed, step]).permutation(len(names))
-    return {**judged, **{e: judged[names[k]] for e, k in zip(names, order)}}
-
-
-SCHEMES: dict[str, Callable[[Judged, int, int], Judged | None]] = {
-    "judged": lambda judged, seed, step: None,
-    "zero": _zero,
-    "shuffled": _shuffled,
-}
+    dealt = {
+        "judged": None,
+        "zero": dict.fromkeys(names, 0.0),
+        "shuffled": {e: judged[names[k]] for e, k in zip(names, order)},
+    }[scheme]
+    if dealt is None:
+        return list(reward_R)
+    return [None if reward is None else dealt[e] for reward, e in zip(reward_R, episode_R, strict=True)]

@@ -28,6 +28,7 @@ from envace.learn.sequences import TrainingRow
 
 Means = Mapping[str, float]  # "act/desk" -> mean reward; "act/desk/1" for a turn
 FORMAT = 2  # of the file: the form of its keys
+PLACE = "running/{step}.json"  # in the run's work folder
 
 
 def mean_key(row: TrainingRow, method: Method) -> str:
@@ -59,14 +60,11 @@ def updated(means: Means, rows: Sequence[TrainingRow], method: Method) -> dict[s
 
 
 def read_means(work: Path, step: int) -> dict[str, float]:
-    """The state after `step`; empty before the first one.
-
-    Raises FileNotFoundError when a step left none, DataError when it is of another format: its keys would
-    match no row.
-    """
+    """The state after `step`; empty before the first one. Raises FileNotFoundError when a step left none,
+    DataError when it is of another format: its keys would match no row."""
     if step <= 0:
         return {}
-    path = _file(work, step)
+    path = work / PLACE.format(step=step)
     state = json.loads(path.read_text(encoding="utf-8"))
     if state.get("format") != FORMAT:
         raise DataError(
@@ -79,11 +77,6 @@ def read_means(work: Path, step: int) -> dict[str, float]:
 
 def write_means(work: Path, step: int, means: Means) -> None:
     """Store the state after `step`, whole or not at all."""
-    with replacing(_file(work, step)) as part:
-        part.write_text(
-            json.dumps({"format": FORMAT, "means": dict(means)}, sort_keys=True), encoding="utf-8"
-        )
-
-
-def _file(work: Path, step: int) -> Path:
-    return work / "running" / f"{step}.json"
+    with replacing(work / PLACE.format(step=step)) as part:
+        text = json.dumps({"format": FORMAT, "means": dict(means)}, sort_keys=True)
+        part.write_text(text, encoding="utf-8")

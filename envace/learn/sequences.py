@@ -25,11 +25,9 @@ import numpy as np
 from envace.config.method import Method
 from envace.learn.rewards import credited_reward
 from envace.learn.weights import LOSS_AGG_MODE, row_weights, verl_weights
-from envace.types import Episode, Generation, Role, replace
+from envace.types import Episode, Role, replace
 
-COPIED_TO = (
-    8  # sequences a rank: the published code fills up to its log-probability micro-batch on every rank
-)
+COPIED_TO = 8  # rows a rank: the published code fills up to its log-probability micro-batch on every rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +69,6 @@ class TrainingSequence:
     rows: tuple[TrainingRow, ...]
 
 
-# --- of an episode --------------------------------------------------------------------------------
-
-
 def sequences_of(episode: Episode, method: Method) -> list[TrainingSequence]:
     """The sequences an episode is trained in, each at the place of its last row.
 
@@ -87,84 +82,68 @@ def generation_sequences(episode: Episode, method: Method) -> list[TrainingSeque
     """One sequence for each generation that produced a token, in order, the last ACT one moved to the end.
 
     Those of a role outside `method.roles` keep their place with a zero loss mask: that role is frozen.
-    Generations without any token are left out; `empty_generations` counts them.
     """
-    found = [_sequence(episode, g, method) for g in episode.generations if g.output_ids]
-    last = max((i for i, s in enumerate(found) if s.rows[0].role is Role.ACT), default=None)
-    if last is not None:
-        found.append(found.pop(last))
-    return found
-
-
-def empty_generations(episode: Episode) -> int:
-    """Generations that produced no token at all, hence no row."""
-    return sum(not g.output_ids for g in episode.generations)
-
-
-def _sequence(episode: Episode, generation: Generation, method: Method) -> TrainingSequence:
-    n, known = len(generation.output_ids), len(generation.logprobs)
-    if known not in (0, n):
-        raise ValueError(f"episode {episode.id}: {known} log-probabilities for {n} tokens")
-    trained = generation.role in method.roles
-    row = TrainingRow(
-        role=generation.role,
-        group_id=episode.group_id,
-        episode_id=episode.id,
-        turn=generation.turn,
-        reward=credited_reward(episode, generation, method),
-        length=n,
-        trained=n * trained,
-    )
-    return TrainingSequence(
-        prompt_ids=generation.prompt_ids,
-        response_ids=generation.output_ids,
-        loss_mask=(int(trained),) * n,
-        logprobs=generation.logprobs,
-        rows=(row,),
-    )
+    found, last = list[TrainingSequence](), None
+    for generation in (g for g in episode.generations if g.output_ids):
+        n, known = len(generation.output_ids), len(generation.logprobs)
+        if known not in (0, n):
+            raise ValueError(f"episode {episode.id}: {known} log-probabilities for {n} tokens")
+        trained = generation.role in method.roles
+        row = TrainingRow(
+            role=generation.role,
+            group_id=episode.group_id,
+            episode_id=episode.id,
+            turn=generation.turn,
+            reward=credited_reward(episode, generation, method),
+            length=n,
+            trained=n * trained,
+        )
+        last = len(found) if generation.role is Role.ACT else last
+        found.append(
+            TrainingSequence(
+                prompt_ids=generation.prompt_ids,
+                response_ids=generation.output_ids,
+                loss_mask=(int(trained),) * n,
+                logprobs=generation.logprobs,
+                rows=(row,),
+            )
+        )
+    return found if last is None else [*found[:last], *found[last + 1 :], found[last]]
 
 
 def merged(sequences: Sequence[TrainingSequence]) -> list[TrainingSequence]:
-    """Sequences of one generation each, those of ACT joined where they continue one another."""
-    done: list[TrainingSequence] = []
+    """Sequences of one generation each, those of ACT joined where they continue one another: where the prompt
+    begins with the whole sequence before, and both or neither know their log-probabilities."""
+    done = list[TrainingSequence]()
     growing: TrainingSequence | None = None
-    for sequence in sequences:
-        if sequence.rows[0].role is not Role.ACT:
-            done.append(sequence)
-        elif growing is not None and _continues(sequence, growing):
-            growing = _joined(growing, sequence)
+    for new in sequences:
+        if new.rows[0].role is not Role.ACT:
+            done.append(new)
+            continue
+        before = growing.prompt_ids + growing.response_ids if growing else ()
+        if (
+            growing
+            and new.prompt_ids[: len(before)] == before
+            and bool(new.logprobs) == bool(growing.logprobs)
+        ):
+            between = new.prompt_ids[len(before) :]
+            growing = replace(
+                growing,
+                response_ids=growing.response_ids + between + new.response_ids,
+                loss_mask=growing.loss_mask + (0,) * len(between) + new.loss_mask,
+                logprobs=growing.logprobs + (0.0,) * len(between) + new.logprobs if new.logprobs else (),
+                rows=(*growing.rows, replace(new.rows[0], start=len(growing.response_ids) + len(between))),
+            )
         else:
-            done += [growing] if growing is not None else []
-            growing = sequence
-    return done + ([growing] if growing is not None else [])
-
-
-def _continues(new: TrainingSequence, old: TrainingSequence) -> bool:
-    """Whether the prompt begins with the whole sequence, and both or neither know their log-probabilities."""
-    before = old.prompt_ids + old.response_ids
-    return new.prompt_ids[: len(before)] == before and bool(new.logprobs) == bool(old.logprobs)
-
-
-def _joined(old: TrainingSequence, new: TrainingSequence) -> TrainingSequence:
-    start = len(new.prompt_ids) - len(old.prompt_ids)
-    gap = start - len(old.response_ids)
-    between = new.prompt_ids[len(new.prompt_ids) - gap :]
-    return replace(
-        old,
-        response_ids=old.response_ids + between + new.response_ids,
-        loss_mask=old.loss_mask + (0,) * gap + new.loss_mask,
-        logprobs=old.logprobs + (0.0,) * gap + new.logprobs if new.logprobs else (),
-        rows=(*old.rows, replace(new.rows[0], start=start)),
-    )
+            done += [growing] if growing else []
+            growing = new
+    return done + ([growing] if growing else [])
 
 
 JOINS: dict[str, Callable[[Sequence[TrainingSequence]], list[TrainingSequence]]] = {
     "generation": list,
     "merged": merged,
 }
-
-
-# --- of a batch -----------------------------------------------------------------------------------
 
 
 def batch_rows(
@@ -199,7 +178,6 @@ def token_advantages(
     of the batch as verl will see them, padding included. A row's advantage is multiplied by the weight its
     tokens should have over the weight verl gives them (see weights.py).
     """
-    mode = LOSS_AGG_MODE[method.loss_weight]
     role_weight = dict(zip((Role.ACT, Role.REHEARSE), method.role_weights, strict=True))
     wanted_R = row_weights(
         [row.trained for row in rows],
@@ -207,7 +185,8 @@ def token_advantages(
         role_weight_R=[role_weight[row.role] for row in rows],
         episode_R=[row.episode_id for row in rows],
     )
-    given_S = verl_weights([int(np.count_nonzero(mask)) for mask in masks], mode)
+    lengths = [int(np.count_nonzero(mask)) for mask in masks]
+    given_S = verl_weights(lengths, LOSS_AGG_MODE[method.loss_weight])
     found = [np.zeros(len(mask)) for mask in masks]
     for row, wanted in zip(rows, wanted_R, strict=True):
         if wanted:

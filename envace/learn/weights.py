@@ -23,12 +23,15 @@ weights the factor is exactly 1 for `token` and `generation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-# (length_R, role_weight_R, episode_R) -> w_R
-Scheme = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+LOSS_AGG_MODE: dict[str, str] = {
+    "token": "token-mean",
+    "generation": "seq-mean-token-mean",
+    "episode": "token-mean",
+}
 
 
 def row_weights(
@@ -45,17 +48,24 @@ def row_weights(
     """
     length_R = np.asarray(length_R, np.float64)
     n = len(length_R)
-    role_weight_R = np.ones(n) if role_weight_R is None else np.asarray(role_weight_R, np.float64)
-    if (length_R < 0).any() or (role_weight_R < 0).any():
+    role_R = np.ones(n) if role_weight_R is None else np.asarray(role_weight_R, np.float64)
+    if (length_R < 0).any() or (role_R < 0).any():
         raise ValueError("a row has a negative number of tokens or a negative weight")
     if scheme == "episode" and episode_R is None:
         raise ValueError("loss weight `episode` needs the episode of every row")
-    if not n == len(role_weight_R) == len(episode_R if episode_R is not None else length_R):
+    if not n == len(role_R) == len(episode_R if episode_R is not None else length_R):
         raise ValueError("lengths, role weights and episodes differ in length")
-    codes: dict[Hashable, int] = {}
-    ids: Sequence[Hashable] = [0] * n if episode_R is None else episode_R
-    code_R = np.array([codes.setdefault(e, len(codes)) for e in ids], np.int64)
-    return SCHEMES[scheme](length_R, role_weight_R, code_R)
+    used_R = role_R * (length_R > 0)
+    whole_R = np.broadcast_to((role_R * length_R).sum(), n)
+    if scheme == "generation":
+        whole_R = np.maximum(length_R, 1) * used_R.sum()
+    elif scheme == "episode" and episode_R is not None:
+        codes: dict[Hashable, int] = {}
+        code_R = np.array([codes.setdefault(e, len(codes)) for e in episode_R], np.int64)
+        tokens_E = np.bincount(code_R, role_R * length_R)
+        whole_R = tokens_E[code_R] * (tokens_E > 0).sum()
+    weight_R: np.ndarray = np.divide(used_R, whole_R, out=np.zeros(n), where=whole_R > 0)
+    return weight_R  # 0 where nothing is trained
 
 
 def verl_weights(length_S: Sequence[int] | np.ndarray, mode: str) -> np.ndarray:
@@ -65,35 +75,4 @@ def verl_weights(length_S: Sequence[int] | np.ndarray, mode: str) -> np.ndarray:
     `token-mean`: 1 / tokens of the batch. `seq-mean-token-mean`: 1 / (rows with tokens * tokens of the row),
     the trainer telling verl the number of rows with tokens as the global batch size.
     """
-    length_S = np.asarray(length_S, np.float64)
-    scheme = next(ours for ours, theirs in LOSS_AGG_MODE.items() if theirs == mode)
-    return SCHEMES[scheme](length_S, np.ones(len(length_S)), np.zeros(len(length_S), np.int64))
-
-
-def _token(length_R: np.ndarray, role_R: np.ndarray, episode_R: np.ndarray) -> np.ndarray:
-    return _over(role_R * (length_R > 0), (role_R * length_R).sum())
-
-
-def _generation(length_R: np.ndarray, role_R: np.ndarray, episode_R: np.ndarray) -> np.ndarray:
-    used_R = role_R * (length_R > 0)
-    return _over(used_R, np.maximum(length_R, 1) * used_R.sum())
-
-
-def _episode(length_R: np.ndarray, role_R: np.ndarray, episode_R: np.ndarray) -> np.ndarray:
-    tokens_E = np.bincount(episode_R, role_R * length_R)
-    return _over(role_R * (length_R > 0), tokens_E[episode_R] * (tokens_E > 0).sum())
-
-
-def _over(part_R: np.ndarray, whole_R: np.ndarray | float) -> np.ndarray:
-    """part / whole, 0 where the whole is 0: nothing is trained there."""
-    whole_R = np.broadcast_to(whole_R, part_R.shape)
-    share_R: np.ndarray = np.divide(part_R, whole_R, out=np.zeros(part_R.shape), where=whole_R > 0)
-    return share_R
-
-
-SCHEMES: dict[str, Scheme] = {"generation": _generation, "token": _token, "episode": _episode}
-LOSS_AGG_MODE: dict[str, str] = {
-    "token": "token-mean",
-    "generation": "seq-mean-token-mean",
-    "episode": "token-mean",
-}
+    return row_weights(length_S, next(ours for ours, theirs in LOSS_AGG_MODE.items() if theirs == mode))

@@ -25,7 +25,7 @@ from contextlib import AsyncExitStack
 from envace.chat.transcript import agreement
 from envace.config.method import Method
 from envace.rollout.interfaces import Answered, CallContext, ObservationSource
-from envace.types import FailureReason, Observation, Source, replace
+from envace.types import FailureReason, Source, replace
 
 
 class AnchoredSource:
@@ -38,12 +38,20 @@ class AnchoredSource:
         self.every, self.bonus = method.anchor_every, method.anchor_mode == "bonus"
         counters: Counter[str] | None = getattr(source, "counters", None)  # with what it cut off prompts
         self.counters: Counter[str] = Counter() if counters is None else counters
-        self._one_at_a_time = (
-            asyncio.Lock()
-        )  # first come, first served: a message's calls reach the world in order
+        self._in_call_order = asyncio.Lock()  # first come, first served
 
     async def answer(self, ctx: CallContext) -> Answered:
-        true = await self._ask(ctx) if ctx.number % self.every == 0 else None
+        """The true response is unknown where nobody knows it, or no true source takes such arguments."""
+        true, anchored = None, ctx.number % self.every == 0
+        if anchored and isinstance(ctx.call.arguments, dict):
+            async with self._in_call_order:
+                true, _ = await self.truth.answer(ctx)
+        if true is not None and true.failure is FailureReason.NO_RECORD:
+            true = None
+        if anchored:
+            self.counters["anchor/asked" if true is not None else "anchor/missed"] += 1
+        if true is not None and true.source is Source.RECORDED:  # a world and a server enter their own
+            ctx.ledger.append(ctx.call)
         if true is not None and not self.bonus:
             return true, None
         observation, generation = await self.source.answer(ctx)
@@ -58,17 +66,3 @@ class AnchoredSource:
             for source in (self.source, self.truth):
                 if aclose := getattr(source, "aclose", None):
                     stack.push_async_callback(aclose)
-
-    async def _ask(self, ctx: CallContext) -> Observation | None:
-        """The true response; None when nobody knows it, or no true source takes such arguments."""
-        true = None
-        if isinstance(ctx.call.arguments, dict):
-            async with self._one_at_a_time:
-                true, _ = await self.truth.answer(ctx)
-        if true is None or true.failure is FailureReason.NO_RECORD:
-            self.counters["anchor/missed"] += 1
-            return None
-        self.counters["anchor/asked"] += 1
-        if true.source is Source.RECORDED:  # a world and a server enter their own
-            ctx.ledger.append(ctx.call)
-        return true

@@ -63,8 +63,17 @@ class EndpointPolicy:
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Raises EnvironmentUnready when the server cannot be used, naming its URL."""
+        s = request.sampling
+        body: dict[str, JSON] = {
+            "messages": as_dicts(request.messages, arguments_as_text=True),
+            "temperature": s.temperature,
+            "top_p": s.top_p,
+            "max_tokens": s.max_tokens,
+        }
+        more = {"tools": list(request.tools), "seed": s.seed, "top_k": s.top_k if s.top_k > 0 else None}
+        body |= {name: value for name, value in more.items() if value not in (None, [])}
         try:
-            reply = await self.client.ask(_body(request))
+            reply = await self.client.ask(body)
         except ChatFault as fault:
             why = f"{fault.detail}: {clip(sanitise(fault.said), 300)}" if fault.status else str(fault)
             raise EnvironmentUnready(f"{self.url} does not serve {self.endpoint.model!r}: {why}") from None
@@ -81,18 +90,6 @@ class EndpointPolicy:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _body(request: GenerationRequest) -> dict[str, JSON]:
-    s = request.sampling
-    body: dict[str, JSON] = {
-        "messages": as_dicts(request.messages, arguments_as_text=True),
-        "temperature": s.temperature,
-        "top_p": s.top_p,
-        "max_tokens": s.max_tokens,
-    }
-    more = {"tools": list(request.tools), "seed": s.seed, "top_k": s.top_k if s.top_k > 0 else None}
-    return body | {name: value for name, value in more.items() if value not in (None, [])}
 
 
 def written_text(reply: ChatReply) -> str:

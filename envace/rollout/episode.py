@@ -25,11 +25,10 @@ from envace.config.method import Method
 from envace.judge.base import Judge
 from envace.judge.checklist import episode_reward, turn_reward
 from envace.policy.protocol import Completion, GenerationRequest, Policy
-from envace.rollout.budget import act_room, calls_exhausted, exhausted, seeded
-from envace.rollout.interfaces import Halt, ObservationSource, ask, generation_of, halting
+from envace.rollout.interfaces import FLOOR, Halt, ObservationSource, ask, generation_of, halting
 from envace.rollout.prompts import PromptSet
-from envace.rollout.state import FAILED, EpisodeState, Watch
-from envace.rollout.tool_calls import answer_calls, close_source, refuse_message
+from envace.rollout.state import COUNTED, FAILED, EpisodeState, Watch
+from envace.rollout.tool_calls import MICRO_STEPS, answer_calls, refuse_message
 from envace.types import (
     Answer,
     Episode,
@@ -67,6 +66,8 @@ async def run_episode(
     system block only, never the transcript a judge reads. The deadline does not run while a judge works. The
     source is closed with the episode.
     """
+    head = [prompt_set.act_system() if method.act_text == "set" else None]
+    head += [prompt_set.memory_block(memory) if memory and memory.text else None]
     state = EpisodeState(
         task=task,
         policy=policy,
@@ -80,15 +81,24 @@ async def run_episode(
         sampling=sampling
         or Sampling(temperature=params.temperature, top_p=params.top_p, max_tokens=params.response_tokens),
         watch=watch or (lambda event: None),
-        head=_head(prompt_set, method, memory),
+        head="\n\n".join(part for part in head if part),
         messages=list(task.prefix),
     )
     began = time.monotonic()
     try:
         halt = await _play(state)
     finally:
-        await close_source(state)
-    reward, unscored = _score(state, halt)
+        if aclose := getattr(source, "aclose", None):
+            try:
+                await aclose()
+            except Exception:  # it has answered all it will be asked: the episode stands
+                state.counters["source_not_closed"] += 1
+        state.counters.update(getattr(source, "counters", {}))
+    unscored = (
+        f"{halt.stop.value}: {halt.detail}".removesuffix(": ") if halt.stop in FAILED else state.unscored
+    )
+    # Under `unscored: zero` the open turn counts 0, and a failed item was a no.
+    excluded = unscored and method.unscored == "exclude"
     return Episode(
         id=episode_id,
         task_id=task.id,
@@ -101,25 +111,23 @@ async def run_episode(
         observations=tuple(state.observations),
         verdicts=tuple(state.verdicts),
         turn_rewards=tuple(state.turn_rewards),
-        reward=reward,
-        unscored_reason=unscored,
+        reward=None if excluded else episode_reward(state.turn_rewards, state.n_turns),
+        unscored_reason=unscored or None,
         stop=halt.stop,
         stop_detail=halt.detail,
-        counters=state.counted(),
+        counters={name: state.counters[name] for name in COUNTED}
+        | {name: n for name, n in state.counters.items() if n},
         real_calls=tuple(state.real_calls),
         seconds=time.monotonic() - began,
     )
 
 
-def _head(prompt_set: PromptSet, method: Method, memory: Memory | None) -> str:
-    """System text on top of the task's own: the prompt set's, then the memory's one block."""
-    parts = [prompt_set.act_system() if method.act_text == "set" else None]
-    parts += [prompt_set.memory_block(memory) if memory and memory.text else None]
-    return "\n\n".join(p for p in parts if p)
-
-
 async def _play(state: EpisodeState) -> Halt:
-    """Run to the stop, then judge the turn it left open."""
+    """Run to the stop, then judge the turn it left open, where the method says so. The stop stays what it
+    was.
+
+    An open turn in which ACT has said nothing is not judged: it counts 0 as an unreached one does.
+    """
     try:
         async with asyncio.timeout(state.params.deadline_s) as state.clock:
             await _turns(state)
@@ -130,7 +138,13 @@ async def _play(state: EpisodeState) -> Halt:
             raise
         stopped = Halt(StopReason.DEADLINE, f"after {state.params.deadline_s:g} s")
     state.clock = None
-    await _judge_unfinished(state, stopped)
+    said = any(m.role == "assistant" and m.turn == state.turn for m in state.messages)
+    wanted = stopped.stop not in FAILED and state.method.unfinished_turn == "judge"
+    if wanted and state.turn_open and said:
+        try:
+            await _judge_turn(state)
+        except Halt as halt:
+            state.unscored = halt.detail
     return stopped
 
 
@@ -146,46 +160,61 @@ async def _turns(state: EpisodeState) -> None:
             raise Halt(StopReason.DONE, "the script has fewer user turns than the checklist")
         if required_unmet:
             raise Halt(StopReason.REQUIRED_ITEM, f"turn {state.turn}")
-        _check_caps(state, at_turn_end=True)
+        _check_steps(state, at_turn_end=True)
+        calls = state.counters["calls"]
+        if state.method.turn_caps == "turn_end" and calls >= state.params.max_calls:
+            raise Halt(StopReason.CALL_BUDGET, f"{calls} calls")
         state.turn, state.turn_open = state.turn + 1, True
         text = state.task.user_turns[state.turn - 1]
         state.say(Message(role="user", content=text, turn=state.turn))
 
 
-# --- a step ---------------------------------------------------------------------------------------
-
-
 async def _step(state: EpisodeState) -> bool:
     """One ACT generation and the answers to its calls. True when it was a reply."""
-    _check_caps(state, at_turn_end=False)
+    _check_steps(state, at_turn_end=False)
     completion = await _act(state)
-    reply, failure = _read(state, completion)
+    method, limit = state.method, state.params.max_parallel
+    reply = GRAMMARS[method.grammar].reply(completion.text, thought_calls=method.thought_calls)
+    if len(reply.calls) > limit and method.turn_caps == "always":  # void as a whole: none is answered
+        detail = f"{len(reply.calls)} calls at once, at most {limit} allowed"
+        visible = split_thinking(sanitise(completion.text))[1].strip()
+        reply = ParsedReply(reply.thinking, visible, (), FailureReason.TOO_MANY_CALLS, detail)
+    empty, failure = reply.failure is FailureReason.EMPTY_OUTPUT, reply.failure
+    if completion.finish is FinishReason.LENGTH and not empty:
+        failure = FailureReason.TRUNCATED
     if failure is not None:
+        state.blame(failure)
         state.counters[f"failure/{failure.value}"] += 1
-    if reply.failure not in (None, FailureReason.EMPTY_OUTPUT):
-        refuse_message(state, reply, failure or reply.failure)
-        return False
-    if not reply.calls:
-        state.counters["errors"] += reply.failure is FailureReason.EMPTY_OUTPUT
+    if reply.failure is not None and failure is not None and not empty:
+        refuse_message(state, reply, failure)
+    elif reply.calls:
+        await answer_calls(state, reply, completion.text)
+    else:
+        state.counters["errors"] += empty
         state.say_reply(reply)
         return True
-    await answer_calls(state, reply, completion.text)
     return False
 
 
-def _check_caps(state: EpisodeState, at_turn_end: bool) -> None:
-    steps, calls = state.counters["act"], state.counters["calls"]
-    if stop := exhausted(state.method, state.params, steps, state.micro_steps, at_turn_end):
-        raise Halt(stop, f"{steps} ACT generations")
-    if at_turn_end and (stop := calls_exhausted(state.method, state.params, calls, 0, True)):
-        raise Halt(stop, f"{calls} calls")
+def _check_steps(state: EpisodeState, at_turn_end: bool) -> None:
+    """`turn_caps: turn_end` looks only between user turns, except for the micro-step limit."""
+    steps, always = state.counters["act"], state.method.turn_caps == "always"
+    over = steps >= state.params.max_steps if always or at_turn_end else state.micro_steps >= MICRO_STEPS
+    if over:
+        raise Halt(StopReason.STEP_BUDGET, f"{steps} ACT generations")
 
 
 async def _act(state: EpisodeState) -> Completion:
-    view, ids = state.prompt()
-    context = getattr(state.policy, "context", None)
-    budget = act_room(state.method, len(ids), state.sampling.max_tokens, state.params, context)
-    if budget is None:
+    """The next ACT generation, recorded. Prompt and output never exceed the context, the policy's own where
+    that is smaller, so no server has to reject a request for its length."""
+    (view, ids), params = state.prompt(), state.params
+    own = getattr(state.policy, "context", None) or params.context
+    room, wanted = min(params.context, own) - len(ids), min(state.sampling.max_tokens, params.response_tokens)
+    if state.method.context_stop == "reserve":  # a full-length output would have to leave a token over
+        fits = room > params.response_tokens
+    else:
+        fits = room >= min(FLOOR, wanted)
+    if not fits:
         raise Halt(StopReason.CONTEXT_BUDGET, f"prompt of {len(ids)} tokens")
     step = state.counters["act"]
     request = GenerationRequest(
@@ -193,7 +222,7 @@ async def _act(state: EpisodeState) -> Completion:
         messages=view,
         tools=state.task.tools,
         prompt_ids=ids,
-        sampling=seeded(state.sampling, budget, state.seed, Role.ACT, step),
+        sampling=state.seeded(Role.ACT, min(wanted, room), step),
         episode_id=state.episode_id,
         task_id=state.task.id,
         turn=state.turn,
@@ -202,25 +231,6 @@ async def _act(state: EpisodeState) -> Completion:
     completion = await ask(state.policy, request)
     state.record(generation_of(request, completion))
     return completion
-
-
-def _read(state: EpisodeState, completion: Completion) -> tuple[ParsedReply, FailureReason | None]:
-    """Parse the newest ACT generation and stamp its failure on it."""
-    method, limit = state.method, state.params.max_parallel
-    reply = GRAMMARS[method.grammar].reply(completion.text, thought_calls=method.thought_calls)
-    if len(reply.calls) > limit and method.turn_caps == "always":  # void as a whole: none is answered
-        detail = f"{len(reply.calls)} calls at once, at most {limit} allowed"
-        visible = split_thinking(sanitise(completion.text))[1].strip()
-        reply = ParsedReply(reply.thinking, visible, (), FailureReason.TOO_MANY_CALLS, detail)
-    failure = reply.failure
-    if completion.finish is FinishReason.LENGTH and failure is not FailureReason.EMPTY_OUTPUT:
-        failure = FailureReason.TRUNCATED
-    if failure is not None:
-        state.blame(failure)
-    return reply, failure
-
-
-# --- the end of a turn ----------------------------------------------------------------------------
 
 
 async def _judge_turn(state: EpisodeState) -> bool:
@@ -260,29 +270,3 @@ async def _verdicts(state: EpisodeState) -> list[Verdict]:
     if clock is not None:
         clock.reschedule(now() + left)
     return verdicts
-
-
-async def _judge_unfinished(state: EpisodeState, stopped: Halt) -> None:
-    """Judge the turn that the stop left open, where the method says so. The stop stays what it was.
-
-    An open turn in which ACT has said nothing is not judged: it counts 0 as an unreached one does.
-    """
-    said = any(m.role == "assistant" and m.turn == state.turn for m in state.messages)
-    wanted = stopped.stop not in FAILED and state.method.unfinished_turn == "judge"
-    if not (wanted and state.turn_open and said):
-        return
-    try:
-        await _judge_turn(state)
-    except Halt as halt:  # the episode is unscored
-        state.unscored = state.unscored or halt.detail
-
-
-def _score(state: EpisodeState, halt: Halt) -> tuple[float | None, str | None]:
-    """(reward, why it is unscored). An unscored episode has no reward, or under `unscored: zero` that of what
-    was judged: the open turn counts 0 and a failed item was a no."""
-    reason = state.unscored
-    if halt.stop in FAILED:
-        reason = f"{halt.stop.value}: {halt.detail}" if halt.detail else halt.stop.value
-    if reason and state.method.unscored == "exclude":
-        return None, reason
-    return episode_reward(state.turn_rewards, state.n_turns), reason or None

@@ -1,6 +1,5 @@
 """Which recorded results REHEARSE is shown as examples (switch `few_shot`).
 
-Flows in: the records of a task, or of another one, and a call. Flows out: records.
 Invariant: under `up_to_turn`, `leave_one_out` and `past_only` nothing of a later turn is shown.
 """
 
@@ -41,10 +40,7 @@ def nearness(record: Record, call: ToolCall) -> int:
 
 def donor(task: Task, tasks: Sequence[Task]) -> tuple[Record, ...]:
     """The records of the other task that have the most tools in common with this one; none where none is
-    shared.
-
-    Of equals a hash of both ids decides, so every task has its own and each run the same.
-    """
+    shared. Of equals a hash of both ids decides, so every task has its own and each run the same."""
     own = {t.get("function", t)["name"] for t in task.tools}
 
     def rank(other: Task) -> tuple[int, bytes]:

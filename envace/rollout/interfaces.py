@@ -1,7 +1,5 @@
 """What an episode asks of its plug-ins, and the one boundary at which their failures become stop reasons.
 
-Flows in: whatever a policy, an observation source or a judge gives or raises. Flows out: checked completions,
-or `Halt` with a stop reason and a sentence; the episode turns it into its last field.
 Invariant: cancellation and exits pass untouched, and the first reason given is the one that is kept. A
 `CallContext` holds nothing of the true world; what a source learns there goes into its answer alone.
 """
@@ -32,6 +30,8 @@ from envace.types import (
 )
 
 Answered = tuple[Observation, Generation | None]  # the generation where the policy wrote the response
+BROKEN = {"error": "the tool gave no usable response"}
+FLOOR = 16  # tokens; a generation with less room than this cannot hold a call or a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +102,9 @@ async def ask(
         completion = replace(completion, seconds=time.monotonic() - began)
     if completion.finish is FinishReason.ABORT:
         raise Halt(stop, "the server gave up on the generation")
-    if completion.logprobs and len(completion.logprobs) != len(completion.output_ids):
-        n, m = len(completion.logprobs), len(completion.output_ids)
-        raise Halt(stop, f"{n} log-probabilities for {m} output tokens")
+    known, written = len(completion.logprobs), len(completion.output_ids)
+    if known not in (0, written):
+        raise Halt(stop, f"{known} log-probabilities for {written} output tokens")
     return completion
 
 

@@ -1,7 +1,5 @@
 """One connection to an MCP server, by the official SDK (the extra `mcp`), in a task of its own.
 
-Flows in: `rollout.mcp` and calls, one after another. Flows out: what the server answered, or
-EnvironmentUnready with the server's name and the cause.
 Invariant: a connection that breaks never cancels the episode that uses it (the SDK's task groups live and die
 in the connection's own task); a call is sent at most once, since it may have had its effect; nothing outlives
 `aclose`.
@@ -23,7 +21,7 @@ from envace.errors import EnvironmentUnready, ParamsError, describe
 from envace.types import ToolCall
 
 if TYPE_CHECKING:
-    from mcp import Client, StdioServerParameters
+    from mcp import StdioServerParameters
     from mcp.client import Transport
     from mcp.types import CallToolResult
 
@@ -43,7 +41,7 @@ class McpSession:
 
     def __init__(self, params: McpParams):
         self.params, self.where = params, server_name(params)
-        self.tools: frozenset[str] = frozenset()
+        self.tools: set[str] = set()
         self._asked: asyncio.Queue[tuple[ToolCall, asyncio.Future[CallToolResult]]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
@@ -53,7 +51,7 @@ class McpSession:
         for attempt in range(self.params.attempts):
             if attempt:
                 await asyncio.sleep(PAUSE_S * 2 ** (attempt - 1))
-            ready: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
+            ready: asyncio.Future[set[str]] = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._serve(ready))
             try:
                 self.tools = await self._within(ready, "to connect")
@@ -89,54 +87,40 @@ class McpSession:
         if not task.done():
             raise EnvironmentUnready(f"{self.where} gave no answer {what} within {self.params.timeout_s:g} s")
         error = None if task.cancelled() else task.exception()
-        cause = f": {describe(_leaf(error))}" if error else ""
+        cause = f": {_described(error)}" if error else ""
         raise EnvironmentUnready(f"{self.where} gave no answer {what}, the connection ended{cause}")
 
-    # --- in the connection's task -------------------------------------------------------------------------
-
-    async def _serve(self, ready: asyncio.Future[frozenset[str]]) -> None:
+    async def _serve(self, ready: asyncio.Future[set[str]]) -> None:
+        """The connection's task: list the tools, then answer calls one after another."""
         kit = sdk()
         async with AsyncExitStack() as stack:
-            server = await TRANSPORTS[self.params.transport](stack, self.params)
+            server = await _transport(stack, self.params)
             client = await stack.enter_async_context(kit.Client(server, cache=None))
-            tools = await _tools(client)
+            tools, cursor = set[str](), None
+            for _ in range(PAGES):
+                page = await client.list_tools(cursor=cursor)
+                tools |= {tool.name for tool in page.tools}
+                if not (cursor := page.next_cursor):
+                    break
             if not ready.done():
                 ready.set_result(tools)
             while True:
                 call, answered = await self._asked.get()
-                if not answered.done():
-                    await self._one(kit, client, call, answered)
-
-    async def _one(
-        self, kit: ModuleType, client: Client, call: ToolCall, answered: asyncio.Future[CallToolResult]
-    ) -> None:
-        result: CallToolResult | Exception
-        try:
-            result = await client.call_tool(call.name, dict(call.arguments))
-        except kit.MCPError as e:
-            said = clip(sanitise(e.message))
-            unready = EnvironmentUnready(f"{self.where} failed to answer {call.name}: {said}")
-            result = Refused(e.message) if e.code in REFUSALS else unready
-        except Exception as e:  # the SDK's own checks of a result raise what they like
-            result = EnvironmentUnready(f"{self.where} failed to answer {call.name}: {describe(_leaf(e))}")
-        if answered.done():  # nobody waits any more
-            return
-        if isinstance(result, Exception):
-            answered.set_exception(result)
-        else:
-            answered.set_result(result)
-
-
-async def _tools(client: Client) -> frozenset[str]:
-    names: set[str] = set()
-    cursor = None
-    for _ in range(PAGES):
-        page = await client.list_tools(cursor=cursor)
-        names |= {tool.name for tool in page.tools}
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return frozenset(names)
+                if answered.done():
+                    continue
+                failed = f"{self.where} failed to answer {call.name}"
+                try:
+                    result = await client.call_tool(call.name, dict(call.arguments))
+                except kit.MCPError as e:
+                    unready = EnvironmentUnready(f"{failed}: {clip(sanitise(e.message))}")
+                    fault: Exception = Refused(e.message) if e.code in REFUSALS else unready
+                except Exception as e:  # the SDK's own checks of a result raise what they like
+                    fault = EnvironmentUnready(f"{failed}: {_described(e)}")
+                else:
+                    if not answered.done():
+                        answered.set_result(result)
+                if not answered.done():  # somebody still waits
+                    answered.set_exception(fault)
 
 
 def server_name(params: McpParams) -> str:
@@ -149,43 +133,33 @@ def server_name(params: McpParams) -> str:
 
 def _key(params: McpParams) -> dict[str, str]:
     """The key's variable and value; nothing where no key is named."""
-    if not params.key_env:
-        return {}
-    if not os.environ.get(params.key_env):
+    if params.key_env and not os.environ.get(params.key_env):
         raise EnvironmentUnready(
             f"{server_name(params)} needs a key: set the environment variable {params.key_env}"
         )
-    return {params.key_env: os.environ[params.key_env]}
+    return {params.key_env: os.environ[params.key_env]} if params.key_env else {}
 
 
-def _headers(params: McpParams) -> dict[str, str]:
-    token = next(iter(_key(params).values()), None)
-    return {"Authorization": f"Bearer {token}"} if token else {}
+async def _transport(stack: AsyncExitStack, params: McpParams) -> Transport | StdioServerParameters:
+    """No shell reads a command; beside the key its environment holds what the SDK passes on (PATH, HOME,
+    ...)."""
+    if params.transport == "stdio":
+        command, *args = shlex.split(params.url)
+        started: StdioServerParameters = sdk().StdioServerParameters(
+            command=command, args=args, env=_key(params)
+        )
+        return started
+    token = next(iter(_key(params).values()), "")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if params.transport == "sse":
+        from mcp.client.sse import sse_client
 
-
-async def _http(stack: AsyncExitStack, params: McpParams) -> Transport:
+        return sse_client(params.url, headers=headers, timeout=params.timeout_s)
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    client = httpx2.AsyncClient(headers=_headers(params), timeout=params.timeout_s)
-    return streamable_http_client(params.url, http_client=await stack.enter_async_context(client))
-
-
-async def _sse(stack: AsyncExitStack, params: McpParams) -> Transport:
-    from mcp.client.sse import sse_client
-
-    return sse_client(params.url, headers=_headers(params), timeout=params.timeout_s)
-
-
-async def _stdio(stack: AsyncExitStack, params: McpParams) -> StdioServerParameters:
-    """No shell reads the command; beside the key its environment holds what the SDK passes on (PATH, HOME,
-    ...)."""
-    command, *args = shlex.split(params.url)
-    server: StdioServerParameters = sdk().StdioServerParameters(command=command, args=args, env=_key(params))
-    return server
-
-
-TRANSPORTS = {"http": _http, "sse": _sse, "stdio": _stdio}
+    http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=params.timeout_s))
+    return streamable_http_client(params.url, http_client=http)
 
 
 def sdk() -> ModuleType:
@@ -201,8 +175,8 @@ def sdk() -> ModuleType:
     return mcp
 
 
-def _leaf(error: BaseException) -> BaseException:
+def _described(error: BaseException) -> str:
     """The first real exception inside groups of them."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error
+    return describe(error)

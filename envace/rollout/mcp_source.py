@@ -1,6 +1,5 @@
 """Any MCP server as the environment: it answers the calls of ACT.
 
-Flows in: one call, and `rollout.mcp`. Flows out: the server's response as an Observation.
 Invariant: one connection for each episode, opened at its first call and closed with it, so a server that
 keeps state by connection (every stdio server does) begins anew. A response is text that somebody else wrote:
 it becomes JSON of at most `max_chars` characters, escaped in prompts as every result is. What the server
@@ -15,9 +14,8 @@ from envace.chat.contract import is_error
 from envace.chat.text import clip, dumps, sanitise, sanitise_json, strict_loads
 from envace.config import McpParams
 from envace.errors import DataError, ParamsError
-from envace.rollout.interfaces import Answered, CallContext
+from envace.rollout.interfaces import BROKEN, Answered, CallContext
 from envace.rollout.mcp_session import McpSession, Refused, sdk
-from envace.rollout.rehearsal import BROKEN
 from envace.types import JSON, FailureReason, Observation, Source, Task
 
 if TYPE_CHECKING:
@@ -39,41 +37,40 @@ class McpSource:
 
     async def answer(self, ctx: CallContext) -> Answered:
         """Raises EnvironmentUnready, or DataError for a task with tools that the server lacks."""
-        session = await self._connected()
-        try:
-            result = await session.call(ctx.call)
-        except Refused as e:
-            ctx.ledger.append(ctx.call)
-            return self._refusal(str(e)), None
-        ctx.ledger.append(ctx.call)
-        return self._read(result), None
-
-    async def aclose(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.aclose()
-
-    async def _connected(self) -> McpSession:
-        if self._session is None:
+        session = self._session
+        if session is None:
             session = self._session = McpSession(self.params)
             await session.open()
             names = {tool.get("function", tool)["name"] for tool in self.task.tools}
             if lacking := sorted(names - session.tools):
                 raise DataError(
                     f"{session.where} offers no tool {lacking[0]}, which task {self.task.id} has; "
-                    "tools it offers: "
-                    f"{clip(', '.join(sorted(session.tools)) or 'none')}"
+                    f"tools it offers: {clip(', '.join(sorted(session.tools)) or 'none')}"
                 )
-        return self._session
+        try:
+            observation = self._read(await session.call(ctx.call))
+        except Refused as e:
+            observation = self._refusal(str(e))
+        ctx.ledger.append(ctx.call)
+        return observation, None
+
+    async def aclose(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.aclose()
 
     def _read(self, result: CallToolResult) -> Observation:
-        """The structured response where there is one, else the text, read as JSON where it is JSON."""
+        """The structured response where there is one, else the text, read as JSON where it is an object or a
+        list."""
         text = "\n".join(_text(block) for block in result.content)
         if result.is_error:
             return self._refusal(text)
-        structured = result.structured_content
+        value: JSON = result.structured_content
         try:
-            value = sanitise_json(structured) if _is_response(structured) else _json_of(text)
+            if _is_response(value):
+                value = sanitise_json(value)
+            else:
+                value = _parsed(text)
             written = dumps(value)
         except ValueError:  # nested too deep, or NaN
             failure = FailureReason.RESULT_BAD_JSON
@@ -91,17 +88,16 @@ def _is_response(value: JSON) -> bool:
     return isinstance(value, list) or (isinstance(value, dict) and bool(value))
 
 
-def _json_of(text: str) -> JSON:
+def _parsed(text: str) -> JSON:
     try:
         value = strict_loads(text)
     except ValueError:
-        return {"text": sanitise(text)}
+        value = None
     return value if _is_response(value) else {"text": sanitise(text)}
 
 
 def _text(block: ContentBlock) -> str:
     """The text of a block of content; what is no text is named."""
-    places = (block, getattr(block, "resource", None))
-    texts = (getattr(place, "text", None) for place in places)
+    texts = (getattr(place, "text", None) for place in (block, getattr(block, "resource", None)))
     left_out = f"[{getattr(block, 'type', 'content')} left out]"
     return next((str(text) for text in texts if text is not None), left_out)

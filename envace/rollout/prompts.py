@@ -37,6 +37,7 @@ ROOT = Path(__file__).parent.parent / "prompts"
 SECTIONS = ("tools", "records", "history", "reply", "call")
 CUT_ORDER = ("history", "records", "tools")  # oldest history, records that do not match, tools
 HISTORIES = ("full", "calls", "none")
+NEEDED = ("settings", "rehearse_rules", "rehearse_check", "section_call", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +67,22 @@ class RehearsalPrompt:
     rules: str
     lines: Mapping[str, tuple[str, ...]]
     cuts: tuple[tuple[str, int], ...]
-    templates: Mapping[str, Template]
+    texts: Mapping[str, str]
 
     def messages(self, drop: int = 0) -> list[Message]:
         """The two messages, with the first `drop` cuts applied."""
         gone = set(self.cuts[:drop])
         parts = []
         for name in SECTIONS:
-            kept = [line for i, line in enumerate(self.lines.get(name, ())) if (name, i) not in gone]
-            if kept and name in self.templates:
-                parts.append(self.templates[name].substitute(body="\n".join(kept)))
+            kept = [line for i, line in enumerate(self.lines[name]) if (name, i) not in gone]
+            if kept and (text := self.texts.get(f"section_{name}")):
+                parts.append(Template(text).substitute(body="\n".join(kept)))
         return [Message(role="system", content=self.rules), Message(role="user", content="\n".join(parts))]
 
     def cut_counts(self, drop: int) -> dict[str, int]:
         """What the first `drop` cuts take, for an episode's counters: the prompt, and lines by section."""
-        if not drop:
-            return {}
         lost = Counter(section for section, _ in self.cuts[:drop])
-        return {"cut/prompts": 1, **{f"cut/{section}": n for section, n in lost.items()}}
+        return {"cut/prompts": 1, **{f"cut/{section}": n for section, n in lost.items()}} if drop else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +109,27 @@ class PromptSet:
         check: bool = False,
     ) -> RehearsalPrompt:
         """Everything REHEARSE may be shown about one call, cuttable line by line."""
-        shown = self._choose(records, ctx.call)
-        tools = ctx.task.tools if self.settings.tools else ()
+        settings, shown = self.settings, self._choose(records, ctx.call)
+        functions = [t.get("function", t) for t in ctx.task.tools]
+        own = [f["name"] == ctx.call.name for f in functions]
+        schema = [f"schema: {dumps(f)}" for f, called in zip(functions, own) if called and settings.schema]
+        reply = ctx.act_reply if show_thoughts else split_thinking(ctx.act_reply)[1].strip()
         lines = {
-            "tools": tuple(dumps(t.get("function", t)) for t in tools),
+            "tools": tuple(dumps(f) for f in functions) if settings.tools else (),
             "records": tuple(f"{call_line(r.call)} -> {dumps(r.result)}" for r in shown),
             "history": self._history(ctx.history, show_thoughts),
-            "reply": (dumps(_reply(ctx.act_reply, show_thoughts)),) if self.settings.reply else (),
-            "call": self._call(ctx),
+            "reply": (dumps(reply),) if settings.reply else (),
+            "call": (*schema[:1], call_line(ctx.call)),
+        }
+        unmatched = [i for i, r in enumerate(shown) if not matches(r, ctx.call)]
+        cuts = {
+            "history": range(len(lines["history"])),
+            "records": sorted(unmatched, key=lambda i: nearness(shown[i], ctx.call)),  # farthest first
+            "tools": [i for i in reversed(range(len(lines["tools"]))) if not own[i]],
         }
         rules = self.texts["rehearse_rules"] + ("\n" + self.texts["rehearse_check"] if check else "")
-        templates = {
-            n: Template(self.texts[f"section_{n}"]) for n in SECTIONS if f"section_{n}" in self.texts
-        }
-        return RehearsalPrompt(rules, lines, tuple(_cuts(lines, shown, ctx)), templates)
+        order = tuple((section, i) for section in CUT_ORDER for i in cuts[section])
+        return RehearsalPrompt(rules, lines, order, self.texts)
 
     def _choose(self, records: Sequence[Record], call: ToolCall) -> list[Record]:
         """All records in their own order, or the nearest ones, nearest first; a match alone says enough."""
@@ -135,65 +141,57 @@ class PromptSet:
         return near[:1] if near and matches(near[0], call) else near[:limit]
 
     def _history(self, history: Sequence[Message], thoughts: bool) -> tuple[str, ...]:
+        """One line a message or call, or one a call that was answered, `name {arguments} -> response`; the
+        task's system message is not REHEARSE's business."""
         kind, keep = self.settings.history, self.settings.max_history
-        if kind == "none":
-            return ()
-        lines = _call_lines(history) if kind == "calls" else _chat_lines(history, thoughts)
+        chat, calls, waiting = list[str](), list[str](), list[ToolCall]()
+        for m in history:
+            if m.role == "tool":
+                response = " ".join(m.content.replace("<", "\\u003c").split("\n"))
+                chat.append(f"response: {response}")
+                if waiting:
+                    calls.append(f"{call_line(waiting.pop(0))} -> {response}")
+                continue
+            waiting = list(m.calls)
+            if m.role != "system":
+                chat += [f"{m.role} thinks: {dumps(m.thinking)}"] if thoughts and m.thinking else []
+                chat += [f"{m.role}: {dumps(m.content)}"] if m.content else []
+                chat += [f"call: {call_line(call)}" for call in m.calls]
+        lines = {"full": chat, "calls": calls, "none": []}[kind]
         return tuple(lines[-keep:] if keep else lines)
-
-    def _call(self, ctx: CallContext) -> tuple[str, ...]:
-        functions = (t.get("function", t) for t in ctx.task.tools)
-        own = next((f for f in functions if f["name"] == ctx.call.name), None)
-        schema = (f"schema: {dumps(own)}",) if own and self.settings.schema else ()
-        return (*schema, call_line(ctx.call))
 
 
 @lru_cache(maxsize=16)
 def load_prompt_set(name: str) -> PromptSet:
     """A set by its name under envace/prompts, or by the path of a folder. Raises DataError."""
-    folder = ROOT / name if (ROOT / name).is_dir() else Path(name)
+    folder, where = ROOT / name if (ROOT / name).is_dir() else Path(name), f"prompt set {name!r}:"
     texts, digest = {}, hashlib.sha256()
     for path in sorted(folder.glob("*.txt")):
-        texts[path.stem] = _read(name, path)
+        try:
+            texts[path.stem] = path.read_text(encoding="utf-8").strip("\n")
+        except (OSError, UnicodeDecodeError) as e:
+            raise DataError(f"{where} {path.name} cannot be read as UTF-8 text: {e}") from None
         digest.update(f"{path.name}\0{texts[path.stem]}\0".encode())
-    for needed in ("settings", "rehearse_rules", "rehearse_check", "section_call", "memory"):
+    for needed in NEEDED:
         if needed not in texts:
-            raise DataError(f"prompt set {name!r}: {folder / needed}.txt is missing")
-    for stem in texts:
-        if stem == "memory" or stem.startswith("section_"):
-            _check_template(name, stem, texts[stem])
-    return PromptSet(name, digest.hexdigest(), MappingProxyType(texts), _settings(name, texts["settings"]))
-
-
-def _read(name: str, path: Path) -> str:
+            raise DataError(f"{where} {folder / needed}.txt is missing")
+    for stem, text in texts.items():
+        section = stem.removeprefix("section_")
+        if stem.startswith("section_") and section not in SECTIONS:
+            raise DataError(f"{where} {stem}.txt is no section; there are {', '.join(SECTIONS)}")
+        found = [m["named"] or m["braced"] for m in Template.pattern.finditer(text) if m["escaped"] is None]
+        if (stem == "memory" or section != stem) and found != ["body"]:
+            raise DataError(f"{where} {stem}.txt must hold $body once and no other $ (write $$ for one)")
     try:
-        return path.read_text(encoding="utf-8").strip("\n")
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"prompt set {name!r}: {path.name} cannot be read as UTF-8 text: {e}") from None
-
-
-def _settings(name: str, text: str) -> PromptSettings:
-    try:
-        values = yaml.safe_load(text) or {}
+        values, known = yaml.safe_load(texts["settings"]) or {}, {f.name for f in fields(PromptSettings)}
+        if not isinstance(values, dict) or not set(values) <= known:
+            raise DataError(f"{where} settings.txt may hold only {', '.join(sorted(known))}")
+        settings = PromptSettings(**values)
     except yaml.YAMLError as e:
-        raise DataError(f"prompt set {name!r}: settings.txt is no YAML: {' '.join(str(e).split())}") from None
-    known = {f.name for f in fields(PromptSettings)}
-    if not isinstance(values, dict) or not set(values) <= known:
-        raise DataError(f"prompt set {name!r}: settings.txt may hold only {', '.join(sorted(known))}")
-    try:
-        return PromptSettings(**values)
+        raise DataError(f"{where} settings.txt is no YAML: {' '.join(str(e).split())}") from None
     except ValueError as e:
-        raise DataError(f"prompt set {name!r}: settings.txt: {e}") from None
-
-
-def _check_template(name: str, stem: str, text: str) -> None:
-    """`$body` once and nothing else to fill in, and no section that the code does not know."""
-    template, where = Template(text), f"prompt set {name!r}: {stem}.txt"
-    if stem != "memory" and stem.removeprefix("section_") not in SECTIONS:
-        raise DataError(f"{where} is no section; there are {', '.join(SECTIONS)}")
-    found = [m["named"] or m["braced"] for m in template.pattern.finditer(text) if m["escaped"] is None]
-    if found != ["body"]:
-        raise DataError(f"{where} must hold $body once and no other $ (write $$ for one)")
+        raise DataError(f"{where} settings.txt: {e}") from None
+    return PromptSet(name, digest.hexdigest(), MappingProxyType(texts), settings)
 
 
 def with_head(messages: Sequence[Message], head: str) -> tuple[Message, ...]:
@@ -207,51 +205,5 @@ def with_head(messages: Sequence[Message], head: str) -> tuple[Message, ...]:
 
 
 def call_line(call: ToolCall) -> str:
+    """One call as it stands in a section."""
     return f"{dumps(call.name)[1:-1]} {dumps(call.arguments)}"
-
-
-def _reply(text: str, thoughts: bool) -> str:
-    return text if thoughts else split_thinking(text)[1].strip()
-
-
-def _tool_text(message: Message) -> str:
-    return " ".join(message.content.replace("<", "\\u003c").split("\n"))
-
-
-def _call_lines(history: Sequence[Message]) -> list[str]:
-    """One line a call that was answered: `name {arguments} -> response`."""
-    lines, waiting = list[str](), list[ToolCall]()
-    for message in history:
-        if message.role == "tool" and waiting:
-            lines.append(f"{call_line(waiting.pop(0))} -> {_tool_text(message)}")
-        elif message.role != "tool":
-            waiting = list(message.calls)
-    return lines
-
-
-def _chat_lines(history: Sequence[Message], thoughts: bool) -> list[str]:
-    """One line a message or call; the task's system message is not REHEARSE's business."""
-    lines = []
-    for message in history:
-        if message.role == "tool":
-            lines.append(f"response: {_tool_text(message)}")
-        elif message.role != "system":
-            if thoughts and message.thinking:
-                lines.append(f"{message.role} thinks: {dumps(message.thinking)}")
-            if message.content:
-                lines.append(f"{message.role}: {dumps(message.content)}")
-            lines += [f"call: {call_line(call)}" for call in message.calls]
-    return lines
-
-
-def _cuts(
-    lines: Mapping[str, tuple[str, ...]], shown: Sequence[Record], ctx: CallContext
-) -> list[tuple[str, int]]:
-    unmatched = [i for i, r in enumerate(shown) if not matches(r, ctx.call)]
-    own = [t.get("function", t)["name"] == ctx.call.name for t in ctx.task.tools]
-    order = {
-        "history": range(len(lines["history"])),
-        "records": sorted(unmatched, key=lambda i: nearness(shown[i], ctx.call)),  # farthest first
-        "tools": [i for i in reversed(range(len(lines["tools"]))) if not own[i]],
-    }
-    return [(section, i) for section in CUT_ORDER for i in order[section]]

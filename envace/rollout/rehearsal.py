@@ -1,13 +1,12 @@
 """A model in the REHEARSE role: it plays the world from the prompt set's text.
 
-Flows in: one call with the conversation before it. Flows out: the response it wrote, and the generation
-behind it.
 Invariant: a response that breaks the rehearsal contract becomes an error observation with a named failure;
-the rules of the prompt are never cut.
+the rules of the prompt are never cut, but under `long_prompt: left`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 
 from envace.chat.contract import GRAMMARS
@@ -15,9 +14,8 @@ from envace.chat.renderer import Renderer
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.policy.protocol import Completion, GenerationRequest, Policy
-from envace.rollout.budget import room
 from envace.rollout.few_shot import select_records
-from envace.rollout.interfaces import Answered, CallContext, ask, generation_of
+from envace.rollout.interfaces import BROKEN, FLOOR, Answered, CallContext, ask, generation_of
 from envace.rollout.prompts import PromptSet, RehearsalPrompt
 from envace.types import (
     FailureReason,
@@ -30,7 +28,6 @@ from envace.types import (
     replace,
 )
 
-BROKEN = {"error": "the tool gave no usable response"}
 Fitted = tuple[tuple[Message, ...], tuple[int, ...], int]  # chat, ids, token budget
 
 
@@ -58,13 +55,12 @@ class RehearsalSource:
 
     async def answer(self, ctx: CallContext) -> Answered:
         """Raises Halt when the model cannot be asked: POLICY_FAILED, or SOURCE_FAILED for a simulator."""
-        records = select_records(ctx.task.records, self.method.few_shot, ctx.turn, ctx.call, ctx.task.lent)
-        check = self.method.validation == "rehearsal"
+        method, foreign = self.method, self.name is Source.SIMULATOR
+        records = select_records(ctx.task.records, method.few_shot, ctx.turn, ctx.call, ctx.task.lent)
         prompt = self.prompt_set.rehearsal(
-            ctx, records, show_thoughts=self.method.show_act_thoughts, check=check
+            ctx, records, show_thoughts=method.show_act_thoughts, check=method.validation == "rehearsal"
         )
-        fit = self._cut_left if self.method.long_prompt == "left" else self._cut_sections
-        if (fitted := fit(prompt, ctx.sampling.max_tokens)) is None:
+        if (fitted := self._fit(prompt, ctx.sampling.max_tokens)) is None:
             return self._broken(FailureReason.PROMPT_TOO_LONG), None
         messages, ids, budget = fitted
         request = GenerationRequest(
@@ -79,46 +75,37 @@ class RehearsalSource:
             call=ctx.call,
             call_index=ctx.call_index,
         )
-        foreign = self.name is Source.SIMULATOR
         stop = StopReason.SOURCE_FAILED if foreign else StopReason.POLICY_FAILED
         completion = await ask(self.policy, request, stop)
         observation = self._read(completion)
         return observation, None if foreign else generation_of(request, completion, observation.failure)
 
-    def _room(self, n: int, wanted: int) -> int | None:
-        return room(n, wanted, self.params, getattr(self.policy, "context", None))
-
-    def _cut_left(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
-        """The last `prompt_tokens` tokens, whatever they are: the rules go first. A server that is asked by
-        chat, not by ids, is shown the whole."""
-        messages = tuple(prompt.messages())
-        whole = tuple(self.renderer.render(messages))
-        ids = whole[-self.params.prompt_tokens :]
-        if len(ids) < len(whole):
-            self.counters.update({"cut/prompts": 1, "cut/tokens": len(whole) - len(ids)})
-        budget = self._room(len(ids), wanted)
-        return None if budget is None else (messages, ids, budget)
-
-    def _cut_sections(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
-        """The prompt with the fewest cuts that fits, by bisection: more cuts never make it longer."""
+    def _fit(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
+        """The prompt with the fewest cuts after which a useful response fits, by bisection: more cuts never
+        make it longer. Under `long_prompt: left` its last `prompt_tokens` tokens, whatever they are: the
+        rules go first (a server that is asked by chat, not by ids, is shown the whole)."""
+        params, left = self.params, self.method.long_prompt == "left"
+        context = min(params.context, getattr(self.policy, "context", None) or params.context)
+        wanted = min(wanted, params.response_tokens)
 
         def attempt(cuts: int) -> Fitted | None:
             messages = tuple(prompt.messages(cuts))
             ids = tuple(self.renderer.render(messages))
-            budget = self._room(len(ids), wanted)
-            return None if budget is None else (messages, ids, budget)
+            if left and (over := len(ids) - params.prompt_tokens) > 0:
+                self.counters.update({"cut/prompts": 1, "cut/tokens": over})
+                ids = ids[over:]
+            budget = min(wanted, context - len(ids))
+            fits = len(ids) <= params.prompt_tokens and budget >= min(FLOOR, wanted)
+            return (messages, ids, budget) if fits else None
 
-        low, high, best = 1, len(prompt.cuts), attempt(0)
-        if best is not None or not high or (best := attempt(high)) is None:
-            return best
-        while low < high:
-            middle = (low + high) // 2
-            if (found := attempt(middle)) is not None:
-                best, high = found, middle
-            else:
-                low = middle + 1
-        self.counters.update(prompt.cut_counts(high))
-        return best
+        whole, most = attempt(0), len(prompt.cuts)
+        if whole is not None or left or not most:
+            return whole
+        cuts = bisect_left(range(1, most + 1), True, key=lambda n: attempt(n) is not None) + 1
+        if cuts > most:
+            return None
+        self.counters.update(prompt.cut_counts(cuts))
+        return attempt(cuts)
 
     def _read(self, completion: Completion) -> Observation:
         parsed = GRAMMARS[self.method.grammar].result(completion.text)

@@ -1,6 +1,5 @@
 """One episode on a terminal, line by line as it happens.
 
-Flows in: the events `run_episode` reports to its watcher. Flows out: text for people, coloured by role.
 Invariant: text written by a model, a tool or a data set cannot move the cursor or change the terminal.
 """
 
@@ -15,7 +14,7 @@ from envace.chat.contract import is_error
 from envace.chat.text import dumps
 from envace.types import Answer, Episode, Message, Observation, Source, Task, Verdict
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 COLOURS = {
     "user": "36",
     "ACT": "34;1",
@@ -38,11 +37,6 @@ MARKS = {Answer.YES: ("yes", "good"), Answer.NO: ("no", "bad"), Answer.UNSCORED:
 WIDTH = 10
 
 
-def printable(text: str) -> str:
-    """Text without control and direction characters; newlines and tabs stay."""
-    return _CONTROL.sub("\ufffd", text)
-
-
 def wants_colour(stream: TextIO) -> bool:
     """Colour on a terminal, unless NO_COLOR is set."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
@@ -54,19 +48,27 @@ class Printer:
     def __init__(self, task: Task, write: Callable[[str], None], colour: bool):
         self.task, self.write, self.colour = task, write, colour
 
+    def prefix(self) -> None:
+        """The messages the task starts with."""
+        for message in self.task.prefix:
+            self.watch(message)
+
     def watch(self, event: Message | Observation | Verdict) -> None:
         """One event of the episode."""
         if isinstance(event, Message):
             self._message(event)
         elif isinstance(event, Observation):
-            self._observation(event)
+            label = SPEAKERS[event.source]
+            style = "REHEARSE" if label == "REHEARSE" else "world"
+            refused = event.error or is_error(event.content)
+            why = f"   [{event.failure.value}]" if event.failure else ""
+            self._line(label, dumps(event.content) + why, "refused" if refused else style)
         else:
-            self._verdict(event)
-
-    def prefix(self) -> None:
-        """The messages the task starts with."""
-        for message in self.task.prefix:
-            self._message(message)
+            item = next((i for i in self.task.checklist[event.turn] if i.id == event.item_id), None)
+            mark, style = MARKS[event.answer]
+            asked = f"{item.question} ({item.weight:g})" if item else ""
+            reason = f"   [{event.reason}]" if event.reason and event.answer is not Answer.YES else ""
+            self._line("judge", f"{event.item_id} {mark:4}{asked}{reason}", style)
 
     def summary(self, episode: Episode) -> None:
         """Turn rewards, stop reason and counters."""
@@ -76,11 +78,9 @@ class Printer:
         else:
             reward, style = f"reward {episode.reward:.2f}", "good" if episode.reward >= 1 - 1e-9 else "bad"
             detail = f" ({episode.stop_detail})" if episode.stop_detail else ""
-        self.write("")
-        self.write(
-            self._paint(printable(f"{reward}   turns: {rewards}   stop: {episode.stop.value}{detail}"), style)
-        )
         counts = "   ".join(f"{k.replace('_', ' ')} {v}" for k, v in episode.counters.items() if v)
+        self.write("")
+        self.write(self._paint(f"{reward}   turns: {rewards}   stop: {episode.stop.value}{detail}", style))
         self.write(self._paint(f"{counts}   {episode.seconds:.2f} s", "dim"))
 
     def _message(self, message: Message) -> None:
@@ -94,29 +94,14 @@ class Printer:
         for call in message.calls:
             self._line(label, f"calls {call.name} {dumps(call.arguments)}", label)
 
-    def _observation(self, seen: Observation) -> None:
-        label = SPEAKERS[seen.source]
-        style = "REHEARSE" if label == "REHEARSE" else "world"
-        if seen.error or is_error(seen.content):
-            style = "refused"
-        why = f"   [{seen.failure.value}]" if seen.failure else ""
-        self._line(label, dumps(seen.content) + why, style)
-
-    def _verdict(self, verdict: Verdict) -> None:
-        item = next((i for i in self.task.checklist[verdict.turn] if i.id == verdict.item_id), None)
-        mark, style = MARKS[verdict.answer]
-        asked = f"{item.question} ({item.weight:g})" if item else ""
-        reason = f"   [{verdict.reason}]" if verdict.reason and verdict.answer is not Answer.YES else ""
-        self._line("judge", f"{verdict.item_id} {mark:4}{asked}{reason}", style)
-
     def _line(self, label: str, text: str, style: str) -> None:
-        first, *rest = printable(text).split("\n")
-        self.write(
-            f"{self._paint(label.ljust(WIDTH), style)} {self._paint(first, 'dim' if style == 'dim' else '')}"
-        )
+        first, *rest = text.split("\n")
+        said = self._paint(first, "dim" if style == "dim" else "")
+        self.write(f"{self._paint(label.ljust(WIDTH), style)} {said}")
         for line in rest:
-            self.write(f"{' ' * WIDTH} {line}")
+            self.write(f"{' ' * WIDTH} {self._paint(line, '')}")
 
     def _paint(self, text: str, style: str) -> str:
-        code = COLOURS.get(style)
+        """Without control and direction characters; newlines and tabs stay."""
+        text, code = CONTROL.sub("\ufffd", text), COLOURS.get(style)
         return f"\033[{code}m{text}\033[0m" if code and self.colour else text

@@ -1,7 +1,5 @@
 """Who answers ACT's calls: one protocol, three kinds of source.
 
-Flows in: `CallContext`, one call with the conversation before it. Flows out: an `Observation`, and the
-`Generation` behind it when the policy wrote it.
 Invariant: the source of an episode is the one `method.source` names; a world is asked one call at a time, in
 call order.
 
@@ -79,36 +77,36 @@ def make_source(
 ) -> ObservationSource:
     """The source `method.source` names, for one episode; with its anchors, where the method wants any.
 
+    Anchors ask the task's executable world, else the MCP server where one is named, else the task's records.
     Raises DataError when the task has none of that kind.
     """
-    source: ObservationSource
-    if method.source in ("rehearse", "simulator"):
-        prompts = load_prompt_set(params.prompt_set)
-        if method.source == "simulator":
-            from envace.rollout.simulator import SimulatorSource  # brings an HTTP client
-
-            source = SimulatorSource(renderer, prompts, method, params)
-        else:
-            source = RehearsalSource(policy, renderer, prompts, method, params)
-        return AnchoredSource(source, _truth(task, params), method) if method.anchor_every else source
     if method.source == "recorded":
         return RecordedSource(task)
     if method.source == "mcp":
-        return _mcp_server(task, params)
+        return _mcp_source(task, params)
+    if method.source == "environment":
+        return _world_source(task)
+    prompts = load_prompt_set(params.prompt_set)
+    source = RehearsalSource(policy, renderer, prompts, method, params)
+    if method.source == "simulator":
+        from envace.rollout.simulator import SimulatorSource  # brings an HTTP client
+
+        source = SimulatorSource(renderer, prompts, method, params)
+    if not method.anchor_every:
+        return source
+    if task.world:
+        return AnchoredSource(source, _world_source(task), method)
+    truth = _mcp_source(task, params) if params.mcp.url else RecordedSource(task)
+    return AnchoredSource(source, truth, method)
+
+
+def _world_source(task: Task) -> EnvironmentSource:
     if task.world is None:
         raise DataError(f"task {task.id} has no executable world; use the source rehearse or recorded")
     return EnvironmentSource(make_world(task))
 
 
-def _truth(task: Task, params: RolloutParams) -> ObservationSource:
-    """Whom anchors ask: the task's executable world, else the MCP server where one is named, else the task's
-    records."""
-    if task.world:
-        return EnvironmentSource(make_world(task))
-    return _mcp_server(task, params) if params.mcp.url else RecordedSource(task)
-
-
-def _mcp_server(task: Task, params: RolloutParams) -> ObservationSource:
+def _mcp_source(task: Task, params: RolloutParams) -> ObservationSource:
     from envace.rollout.mcp_source import McpSource  # brings its SDK
 
     return McpSource(task, params.mcp)

@@ -1,7 +1,5 @@
 """What one episode has come to so far: its books, and the stream of tokens ACT has been shown.
 
-Flows in: messages, generations, observations and verdicts as they happen. Flows out: ACT's next prompt, and
-what the finished `Episode` is made of.
 Invariant: everything is entered once and in order. ACT's prompts come from the token log
 (`envace/chat/tokens.py`), so what the policy sampled stands in later prompts as it was sampled; each prompt
 the log wrote anew is counted under `restart/<reason>`.
@@ -10,6 +8,7 @@ the log wrote anew is counted under `restart/<reason>`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,8 +72,9 @@ class EpisodeState:
     """False once the current turn has been judged, or its judge has failed."""
     unscored: str = ""
     clock: asyncio.Timeout | None = None
-    _log: TokenLog | None = None
-    _logged: int = 0
+    log: TokenLog | None = None
+    """Made with the first prompt."""
+    logged: int = 0
     """Messages the log knows of."""
 
     @property
@@ -86,22 +86,23 @@ class EpisodeState:
         """Generations of either role so far."""
         return self.counters["act"] + self.counters["rehearse"]
 
+    def seeded(self, role: Role, max_tokens: int, step: int, index: int = 0) -> Sampling:
+        """Sampling of one generation: its own token budget, and a seed that only this generation has."""
+        digest = hashlib.sha256(f"{self.seed}/{role.value}/{step}/{index}".encode()).digest()
+        return replace(self.sampling, max_tokens=max_tokens, seed=int.from_bytes(digest[:4]) & 0x7FFFFFFF)
+
     def prompt(self) -> tuple[tuple[Message, ...], tuple[int, ...]]:
         """The chat and the ids of ACT's next prompt."""
-        log, new = self._token_log(), self.messages[self._logged :]
-        if new:
-            log.add_user(new[0]) if new[0].role == "user" else log.add_results(new)
-        self._logged = len(self.messages)
-        return with_head(self.messages, self.head), log.prompt_ids()
-
-    def _token_log(self) -> TokenLog:
-        if self._log is None:
-            view, keep = with_head(self.messages, self.head), self.method.old_thoughts == "keep"
-            self._log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
-            self._logged = len(self.messages)
-        return self._log
-
-    # --- entries ------------------------------------------------------------------------------------------
+        view, new = with_head(self.messages, self.head), self.messages[self.logged :]
+        if self.log is None:
+            keep = self.method.old_thoughts == "keep"
+            self.log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
+        elif new and new[0].role == "user":
+            self.log.add_user(new[0])
+        elif new:
+            self.log.add_results(new)
+        self.logged = len(self.messages)
+        return view, self.log.prompt_ids()
 
     def record(self, generation: Generation) -> None:
         """A generation of either role."""
@@ -132,12 +133,13 @@ class EpisodeState:
             calls=reply.calls,
             turn=self.turn,
         )
-        ids, log = self.generations[-1].output_ids, self._token_log()
-        if ids and log.restart:
-            self.counters[f"restart/{log.restart.value}"] += 1
-        log.add_sampled(ids, said=message)
+        assert self.log is not None, "a reply follows a prompt"
+        ids = self.generations[-1].output_ids
+        if ids and self.log.restart:
+            self.counters[f"restart/{self.log.restart.value}"] += 1
+        self.log.add_sampled(ids, said=message)
         self.say(message)
-        self._logged = len(self.messages)
+        self.logged = len(self.messages)
 
     def observe(self, name: str, observation: Observation, count: bool = True) -> None:
         """The response of one call; `count` False leaves its failure to be counted elsewhere."""
@@ -147,8 +149,3 @@ class EpisodeState:
             self.counters[f"failure/{observation.failure.value}"] += 1
         self.say(Message(role="tool", content=dumps(observation.content), name=name, turn=self.turn))
         self.watch(observation)
-
-    def counted(self) -> dict[str, int]:
-        """The usual counters, and every other that is not 0."""
-        usual = {name: self.counters[name] for name in COUNTED}
-        return usual | {name: n for name, n in self.counters.items() if n}

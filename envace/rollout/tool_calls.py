@@ -1,6 +1,5 @@
 """Calls and their answers: validation, the observation source, the error budget.
 
-Flows in: the calls of one ACT message. Flows out: one observation a call in the transcript, in call order.
 Invariant: a call that breaks its schema reaches no source (`validation: deterministic`); whatever a source
 raises ends the episode as SOURCE_FAILED. The generation that failed carries the blame: ACT's for a call that
 is refused before anyone is asked, REHEARSE's for a response that breaks the contract, nobody's for a call the
@@ -14,13 +13,13 @@ from collections.abc import Coroutine, Sequence
 
 from envace.chat.calls import ParsedReply
 from envace.chat.text import dumps, sanitise
-from envace.chat.validate import Refusal, validate_call
-from envace.rollout.budget import calls_exhausted, micro_left, seeded
+from envace.chat.validate import validate_call
 from envace.rollout.interfaces import Answered, CallContext, Halt, halting
 from envace.rollout.state import EpisodeState
-from envace.types import FailureReason, Observation, Role, Source, StopReason, ToolCall
+from envace.types import FailureReason, Observation, Role, Source, StopReason
 
 MODELS = (Source.REHEARSAL, Source.SIMULATOR)
+MICRO_STEPS = 200  # generations of either role that end an episode even when caps wait for the end of a turn
 
 
 async def answer_calls(state: EpisodeState, reply: ParsedReply, text: str) -> None:
@@ -28,14 +27,30 @@ async def answer_calls(state: EpisodeState, reply: ParsedReply, text: str) -> No
 
     Past the micro-step limit of `turn_caps: turn_end` no further call is rehearsed, and the episode ends.
     """
-    contexts = _contexts(state, reply.calls, text)
-    state.say_reply(reply)
     done, asked = state.counters["calls"], len(reply.calls)
-    if stop := calls_exhausted(state.method, state.params, done, asked, False):
-        raise Halt(stop, f"{done} calls, {asked} more asked")
+    step, wanted = state.counters["act"] - 1, state.sampling.max_tokens
+    contexts = [
+        CallContext(
+            task=state.task,
+            call=call,
+            history=tuple(state.messages),
+            act_reply=sanitise(text),
+            turn=state.turn,
+            step=step,
+            call_index=i,
+            number=done + i + 1,
+            episode_id=state.episode_id,
+            sampling=state.seeded(Role.REHEARSE, wanted, step, i),
+            ledger=state.real_calls,
+        )
+        for i, call in enumerate(reply.calls)
+    ]
+    state.say_reply(reply)
+    if state.method.turn_caps == "always" and done + asked > state.params.max_calls:
+        raise Halt(StopReason.CALL_BUDGET, f"{done} calls, {asked} more asked")
     state.counters["calls"] += asked
-    if state.source.name is Source.REHEARSAL:
-        contexts = contexts[: int(min(asked, micro_left(state.method, state.micro_steps)))]
+    if state.source.name is Source.REHEARSAL and state.method.turn_caps == "turn_end":
+        contexts = contexts[: MICRO_STEPS - state.micro_steps]
     if state.source.parallel:
         answers = await _together([_answer(state, ctx) for ctx in contexts])
     else:
@@ -60,56 +75,19 @@ def refuse_message(state: EpisodeState, reply: ParsedReply, failure: FailureReas
     _check_errors(state, state.observations[-1:])
 
 
-async def close_source(state: EpisodeState) -> None:
-    """Let go of the source and take over what it counted. A source that cannot be closed is counted, too."""
-    if aclose := getattr(state.source, "aclose", None):
-        try:
-            await aclose()
-        except Exception:  # it has answered all it will be asked: the episode stands
-            state.counters["source_not_closed"] += 1
-    state.counters.update(getattr(state.source, "counters", {}))
-
-
-def _contexts(state: EpisodeState, calls: Sequence[ToolCall], text: str) -> list[CallContext]:
-    """What the source is asked about each call, before the message that makes them is in the transcript."""
-    step, history, done = state.counters["act"] - 1, tuple(state.messages), state.counters["calls"]
-    wanted = state.sampling.max_tokens
-    return [
-        CallContext(
-            task=state.task,
-            call=call,
-            history=history,
-            act_reply=sanitise(text),
-            turn=state.turn,
-            step=step,
-            call_index=i,
-            number=done + i + 1,
-            episode_id=state.episode_id,
-            sampling=seeded(state.sampling, wanted, state.seed, Role.REHEARSE, step, i),
-            ledger=state.real_calls,
-        )
-        for i, call in enumerate(calls)
-    ]
-
-
 async def _answer(state: EpisodeState, ctx: CallContext) -> Answered:
+    """Only a model can be asked about arguments without names."""
+    failure, detail = None, ""
     with halting(StopReason.SOURCE_FAILED):
-        failure, detail = _invalid(state, ctx.call)
+        if state.method.validation == "deterministic":
+            failure, detail = validate_call(ctx.call, state.task.tools)
+        elif not isinstance(ctx.call.arguments, dict) and state.source.name not in MODELS:
+            failure, detail = FailureReason.NO_ARGUMENTS, "arguments must be an object"
         if failure is not None:
             return _refusal(failure, detail), None
         observation, generation = await state.source.answer(ctx)
         dumps(observation.content)  # a world that returns no JSON has failed
         return observation, generation
-
-
-def _invalid(state: EpisodeState, call: ToolCall) -> Refusal:
-    """Why a call is refused before anyone is asked. Only a model can be asked about arguments without
-    names."""
-    if state.method.validation == "deterministic":
-        return validate_call(call, state.task.tools)
-    if not isinstance(call.arguments, dict) and state.source.name not in MODELS:
-        return FailureReason.NO_ARGUMENTS, "arguments must be an object"
-    return None, ""
 
 
 def _refusal(failure: FailureReason, detail: str) -> Observation:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from envace.chat.renderer import Renderer
 from envace.chat.text import reply_json
@@ -30,35 +29,23 @@ HEADER = "{n} imagined tries"
 MAX_NAMES = 12  # names a feedback list may hold
 
 
-class PlannedStep(NamedTuple):
-    """One call of an attempt with its values left out: `PlannedStep("get_order", "ok")`."""
-
-    name: str
-    code: str
-    """ok, refused, or a FailureReason."""
-
-
-def digest(episode: Episode) -> list[PlannedStep]:
-    """The calls of an episode in order: names and outcome codes."""
-    steps = []
-    for e, observation in answered(episode.messages, episode.observations):
-        code = "refused" if observation.error else "ok"
-        steps.append(PlannedStep(e.call.name, observation.failure.value if observation.failure else code))
-    return steps
-
-
-# --- self-evaluation ----------------------------------------------------------------------------------------
+def digest(episode: Episode) -> list[tuple[str, str]]:
+    """The calls of an episode in order, values left out: `("get_order", "ok")`, or refused, or a
+    FailureReason."""
+    return [
+        (e.call.name, o.failure.value if o.failure else "refused" if o.error else "ok")
+        for e, o in answered(episode.messages, episode.observations)
+    ]
 
 
 def evaluation_messages(task: Task, episode: Episode, dropped: int = 0) -> tuple[Message, ...]:
     """The self-evaluation prompt of one attempt; the answers of its `dropped` first calls are left out."""
-    lines = [f"Task: {_plain(_request(task))}", "Try:"]
+    lines = ["Try:"]
     for k, (e, observation) in enumerate(answered(episode.messages, episode.observations)):
         answer = "(left out)" if k < dropped else json.dumps(observation.content, ensure_ascii=False)
         lines.append(_plain(f"{e.call.name} {json.dumps(e.call.arguments, ensure_ascii=False)} -> {answer}"))
     reply = next((m.content for m in reversed(episode.messages) if m.role == "assistant" and not m.calls), "")
-    lines.append(f"Reply: {_plain(reply)}")
-    return _prompt(EVALUATE, lines)
+    return _prompt(EVALUATE, task, [*lines, f"Reply: {_plain(reply)}"])
 
 
 def parse_feedback(text: str, tools: Sequence[str]) -> dict[str, JSON]:
@@ -67,41 +54,33 @@ def parse_feedback(text: str, tools: Sequence[str]) -> dict[str, JSON]:
     success = data["success"]
     if isinstance(success, bool) or not isinstance(success, (int, float)) or not 0 <= success <= 1:
         raise ValueError("success must be a number from 0 to 1")
-    return {
-        "success": float(success),
-        "risky": _names(data, "risky", tools),
-        "next": _names(data, "next", tools),
-    }
+    return {"success": float(success), **_names(data, ("risky", "next"), tools)}
 
 
 def fallback_feedback(episode: Episode, tools: Sequence[str]) -> dict[str, JSON]:
     """What stands in for a malformed self-evaluation: the calls made and those that failed."""
-    steps = [s for s in digest(episode) if s.name in tools]
-    risky = sorted({s.name for s in steps if s.code != "ok"})
-    return {"success": None, "risky": risky, "next": [s.name for s in steps if s.code == "ok"][:MAX_NAMES]}
-
-
-# --- condensation -------------------------------------------------------------------------------------------
+    steps = [(name, code) for name, code in digest(episode) if name in tools]
+    risky = sorted({name for name, code in steps if code != "ok"})
+    return {"success": None, "risky": risky, "next": [n for n, code in steps if code == "ok"][:MAX_NAMES]}
 
 
 def condensation_messages(task: Task, attempts: Sequence[Attempt]) -> tuple[Message, ...]:
     """The condensation prompt: digests and checked feedback only."""
-    lines = [f"Task: {_plain(_request(task))}"]
+    lines = []
     for attempt in attempts:
-        path = " > ".join(f"{s.name} {s.code}" for s in digest(attempt.episode)) or "no calls"
+        path = " > ".join(f"{name} {code}" for name, code in digest(attempt.episode)) or "no calls"
         lines += [f"Try {attempt.index + 1}: {path}", json.dumps(attempt.feedback)]
-    return _prompt(CONDENSE, lines)
+    return _prompt(CONDENSE, task, lines)
 
 
 def parse_notes(text: str, tools: Sequence[str]) -> dict[str, list[str]]:
     """Strict reading of a condensation. Raises ValueError with a reason free of model text."""
-    data = _object(text, {"plan", "avoid"})
-    return {"plan": _names(data, "plan", tools), "avoid": _names(data, "avoid", tools)}
+    return _names(_object(text, {"plan", "avoid"}), ("plan", "avoid"), tools)
 
 
 def fallback_notes(attempts: Sequence[Attempt]) -> dict[str, list[str]]:
     """The plan of the attempt with the fewest failed calls, the earliest of equals."""
-    best = min(attempts, key=lambda a: (sum(s.code != "ok" for s in digest(a.episode)), a.index))
+    best = min(attempts, key=lambda a: (sum(code != "ok" for _, code in digest(a.episode)), a.index))
     return {"plan": list(best.feedback["next"]), "avoid": []}
 
 
@@ -114,8 +93,8 @@ def compose(
     fallback: bool = False,
 ) -> Memory:
     """The memory of some attempts, with the calls that failed in them, within `cap` tokens."""
-    steps = [s for a in attempts for s in digest(a.episode) if s.name in tool_names(task)]
-    failed = sorted({f"{s.name} {s.code}" for s in steps if s.code != "ok"})
+    steps = [step for a in attempts for step in digest(a.episode) if step[0] in tool_names(task)]
+    failed = sorted({f"{name} {code}" for name, code in steps if code != "ok"})
     return compose_lines(notes, failed, len(attempts), task, renderer, cap, fallback)
 
 
@@ -128,8 +107,11 @@ def compose_lines(
     cap: int,
     fallback: bool = False,
 ) -> Memory:
-    """The memory text within `cap` tokens: less important lines go first, then the plan's tail, then all."""
-    plan = [shape(name, task) for name in notes["plan"]]
+    """The memory text within `cap` tokens: less important lines go first, then the plan's tail, then all. A
+    tool stands in the plan with its argument names: "get_order(order_id)"."""
+    functions = {tool["function"]["name"]: tool["function"] for tool in task.tools}
+    taken = {name: f.get("parameters", {}).get("properties", {}) for name, f in functions.items()}
+    plan = [f"{name}({', '.join(taken[name])})" for name in notes["plan"]]
     extra = [f"avoid: {', '.join(notes['avoid'])}"] if notes["avoid"] else []
     extra += [f"failed: {', '.join(failed)}"] if failed else []
     while True:
@@ -142,21 +124,9 @@ def compose_lines(
         (extra or plan).pop()
 
 
-# --- small parts --------------------------------------------------------------------------------------------
-
-
 def tool_names(task: Task) -> list[str]:
+    """The tools of a task, by name."""
     return [tool["function"]["name"] for tool in task.tools]
-
-
-def shape(name: str, task: Task) -> str:
-    """A tool with its argument names: "get_order(order_id)"."""
-    tool = next(t["function"] for t in task.tools if t["function"]["name"] == name)
-    return f"{name}({', '.join(tool.get('parameters', {}).get('properties', {}))})"
-
-
-def _request(task: Task) -> str:
-    return next(m.content for m in reversed(task.prefix) if m.role == "user")
 
 
 def _plain(text: str) -> str:
@@ -164,8 +134,11 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;")
 
 
-def _prompt(rules: str, lines: Sequence[str]) -> tuple[Message, ...]:
-    return (Message(role="system", content=rules), Message(role="user", content="\n".join(lines)))
+def _prompt(rules: str, task: Task, lines: Sequence[str]) -> tuple[Message, ...]:
+    """Rules, then the user's first wish and what was tried."""
+    request = next(m.content for m in reversed(task.prefix) if m.role == "user")
+    body = "\n".join([f"Task: {_plain(request)}", *lines])
+    return (Message(role="system", content=rules), Message(role="user", content=body))
 
 
 def _object(text: str, keys: set[str]) -> dict[str, JSON]:
@@ -178,8 +151,10 @@ def _object(text: str, keys: set[str]) -> dict[str, JSON]:
     return data
 
 
-def _names(data: dict[str, JSON], key: str, tools: Sequence[str]) -> list[str]:
-    names = data[key]
-    if not isinstance(names, list) or len(names) > MAX_NAMES or any(n not in tools for n in names):
-        raise ValueError(f"{key} must list at most {MAX_NAMES} names of the tools")
-    return names
+def _names(data: dict[str, JSON], keys: Sequence[str], tools: Sequence[str]) -> dict[str, list[str]]:
+    """The lists of tools under these keys."""
+    for key in keys:
+        names = data[key]
+        if not isinstance(names, list) or len(names) > MAX_NAMES or any(n not in tools for n in names):
+            raise ValueError(f"{key} must list at most {MAX_NAMES} names of the tools")
+    return {key: data[key] for key in keys}

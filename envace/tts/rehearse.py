@@ -85,7 +85,7 @@ class Rehearsal:
     seed: int
 
     async def attempt(self, index: int, prior: Memory) -> Attempt:
-        """One try and what the policy makes of it."""
+        """One try and what the policy makes of it: its prompt leaves the oldest answers out until it fits."""
         episode = await run_episode(
             self.task,
             policy=self.policy,
@@ -102,11 +102,12 @@ class Rehearsal:
             memory=prior if prior.text else None,
         )
         names = notes.tool_names(self.task)
+        for dropped in range(len(notes.digest(episode)) + 1):
+            messages = notes.evaluation_messages(self.task, episode, dropped)
+            if len(self.renderer.render(messages)) <= self.params.prompt_tokens:
+                break
         feedback, tokens = await self._ask(
-            self._fitting(episode),
-            lambda text: notes.parse_feedback(text, names),
-            self.budget.feedback_tokens,
-            episode.id,
+            messages, lambda text: notes.parse_feedback(text, names), self.budget.feedback_tokens, episode
         )
         tokens += sum(len(g.prompt_ids) + len(g.output_ids) for g in episode.generations)
         return Attempt(
@@ -129,53 +130,37 @@ class Rehearsal:
         names, cap = notes.tool_names(self.task), self.budget.memory_tokens
         messages = notes.condensation_messages(self.task, attempts)
         found, tokens = await self._ask(
-            messages, lambda text: notes.parse_notes(text, names), cap, attempts[0].episode.id
+            messages, lambda text: notes.parse_notes(text, names), cap, attempts[0].episode
         )
-        fallback = found is None
         plan = notes.fallback_notes(attempts) if found is None else found
-        memory = notes.compose(plan, attempts, self.task, self.renderer, cap, fallback)
+        memory = notes.compose(plan, attempts, self.task, self.renderer, cap, found is None)
         return replace(memory, cost_tokens=tokens)
 
-    def _fitting(self, episode: Episode) -> tuple[Message, ...]:
-        """The self-evaluation prompt, oldest answers left out until it fits."""
-        calls = len(notes.digest(episode))
-        for dropped in range(calls + 1):
-            messages = notes.evaluation_messages(self.task, episode, dropped)
-            if len(self.renderer.render(messages)) <= self.params.prompt_tokens:
-                break
-        return messages
-
     async def _ask(
-        self, messages: tuple[Message, ...], parse: Callable[[str], T], cap: int, episode_id: str
+        self, messages: tuple[Message, ...], parse: Callable[[str], T], cap: int, episode: Episode
     ) -> tuple[T | None, int]:
-        """One JSON answer, one more chance when it is malformed. Returns the value, if usable, and tokens
-        spent."""
+        """One JSON answer, one more chance when it is malformed: greedy decoding would repeat it, so that one
+        is sampled. Returns the value, if usable, and tokens spent."""
         tokens = 0
         for chance in range(2):
             ids = tuple(self.renderer.render(messages))
             if len(ids) > self.params.prompt_tokens:
                 break
-            completion = await self.policy.generate(self._request(messages, ids, cap, episode_id, chance))
+            temperature = max(0.5, self.params.temperature) if chance else 0.0
+            request = GenerationRequest(
+                role=Role.ACT,
+                messages=messages,
+                prompt_ids=ids,
+                sampling=Sampling(temperature=temperature, max_tokens=cap, seed=self.seed),
+                episode_id=episode.id,
+                task_id=self.task.id,
+                turn=0,
+                step=self.params.max_steps + chance,  # behind every step of the try itself
+            )
+            completion = await self.policy.generate(request)
             tokens += len(ids) + len(completion.output_ids)
             try:
                 return parse(completion.text), tokens
             except ValueError as e:
                 messages = (*messages, Message(role="user", content=notes.AGAIN.format(reason=e)))
         return None, tokens
-
-    def _request(
-        self, messages: tuple[Message, ...], ids: tuple[int, ...], cap: int, episode_id: str, chance: int
-    ) -> GenerationRequest:
-        sampling = Sampling(temperature=0.0, max_tokens=cap, seed=self.seed)
-        if chance:  # greedy decoding would repeat the malformed answer
-            sampling = replace(sampling, temperature=max(0.5, self.params.temperature))
-        return GenerationRequest(
-            role=Role.ACT,
-            messages=messages,
-            prompt_ids=ids,
-            sampling=sampling,
-            episode_id=episode_id,
-            task_id=self.task.id,
-            turn=0,
-            step=self.params.max_steps + chance,  # behind every step of the try itself
-        )

@@ -5,7 +5,7 @@ import pytest
 from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import rehearsed_success, step_metrics
-from envace.learn.sequences import TrainingRow, empty_generations, generation_sequences
+from envace.learn.sequences import TrainingRow, generation_sequences
 from envace.types import (
     Answer,
     Episode,
@@ -87,7 +87,7 @@ def test_a_frozen_role_keeps_its_rows_with_a_zero_mask():
 def test_a_generation_without_tokens_makes_no_row_and_is_counted():
     e = episode(generation(ACT, (1,)), generation(REHEARSE, (), text=""))
     assert [s.response_ids for s in generation_sequences(e, Method())] == [(1,)]
-    assert empty_generations(e) == 1
+    assert step_metrics([e], [], advantages([], Method())[1])["train/empty_generations"] == 1
 
 
 def test_an_episode_without_generations_has_no_rows():

@@ -1,5 +1,7 @@
 """The weight of a token in the loss, by hand, however the batch is cut."""
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from envace.config.method import Method
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.learn.sequences import merged, token_advantages
-from envace.learn.weights import LOSS_AGG_MODE, SCHEMES, row_weights, verl_weights
+from envace.learn.weights import LOSS_AGG_MODE, row_weights, verl_weights
 
 
 def weights(lengths, scheme, roles=None, episodes=None):
@@ -39,7 +41,7 @@ def test_golden_weights_with_a_role_that_counts_half():
     np.testing.assert_allclose(weights(lengths, "episode", roles, episodes), [1 / 2, 1 / 8, 1 / 16])
 
 
-@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("scheme", sorted(LOSS_AGG_MODE))
 def test_a_role_of_weight_zero_is_a_frozen_one_and_only_the_ratio_counts(scheme):
     lengths, episodes = [2, 4, 3, 5], ["a", "a", "b", "c"]  # episode c holds the silenced role alone
     silenced = weights(lengths, scheme, [1, 0, 1, 0], episodes)
@@ -61,7 +63,7 @@ def test_bug_11_a_long_episode_weighs_by_its_rows_its_tokens_or_as_any_other_as_
     """Public bug 11: an episode of many steps weighed as often as it had rows, whatever was meant."""
     lengths = np.array([10] * 20 + [100] * 2)  # one of 20 short generations, one of 2 long ones
     episodes = ["short"] * 20 + ["long"] * 2
-    share = {s: (weights(lengths, s, episodes=episodes) * lengths)[:20].sum() for s in SCHEMES}
+    share = {s: (weights(lengths, s, episodes=episodes) * lengths)[:20].sum() for s in LOSS_AGG_MODE}
     assert share["generation"] == pytest.approx(20 / 22) and share["token"] == pytest.approx(200 / 400)
     assert share["episode"] == pytest.approx(1 / 2)
 
@@ -100,14 +102,14 @@ def test_bug_10_a_length_is_the_number_of_trained_tokens_and_not_the_span_they_l
 
 
 def test_padding_rows_weigh_nothing_and_change_nothing():
-    for scheme in SCHEMES:
+    for scheme in LOSS_AGG_MODE:
         padded = weights([2, 0, 5, 0, 0], scheme, episodes=list("abacc"))
         np.testing.assert_array_equal(padded[[0, 2]], weights([2, 5], scheme, episodes=["a", "a"]))
         assert not padded[[1, 3, 4]].any()
 
 
 def test_a_batch_without_tokens_weighs_nothing():
-    assert not any(weights(lengths, s).any() for s in SCHEMES for lengths in ([], [0, 0]))
+    assert not any(weights(lengths, s).any() for s in LOSS_AGG_MODE for lengths in ([], [0, 0]))
 
 
 def test_columns_that_make_no_sense_are_errors():
@@ -127,7 +129,7 @@ def test_columns_that_make_no_sense_are_errors():
         min_size=1,
         max_size=30,
     ).filter(lambda rows: any(n for n, _, _ in rows)),
-    st.sampled_from(sorted(SCHEMES)),
+    st.sampled_from(sorted(LOSS_AGG_MODE)),
     st.integers(1, 7),
     st.randoms(use_true_random=False),
 )
@@ -144,7 +146,7 @@ def test_total_weight_is_one_and_neither_cut_nor_order_matters(rows, scheme, cut
 
 
 def test_every_scheme_names_the_verl_mode_that_carries_it():
-    assert set(LOSS_AGG_MODE) == set(SCHEMES)
+    assert set(LOSS_AGG_MODE) == set(get_args(get_type_hints(Method)["loss_weight"]))
     np.testing.assert_allclose(verl_weights([2, 0, 3], "token-mean"), [1 / 5, 0, 1 / 5])
     np.testing.assert_allclose(verl_weights([2, 0, 3], "seq-mean-token-mean"), [1 / 4, 0, 1 / 6])
 

@@ -1,4 +1,4 @@
-"""`python -m envace.rollout`: play one episode and print it step by step.
+"""`python -m envace.play`: play one episode and print it step by step.
 
 Flows in: a task id, a policy and params.yaml. Flows out: the transcript with verdicts and reward on stdout,
 or the whole episode as JSON.
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import difflib
 import json
-import pkgutil
 import re
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 from envace.chat.renderer import ByteRenderer, Renderer
 from envace.config import Params, RolloutParams, load
 from envace.config.method import Method
+from envace.data.store import read_tasks
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
 from envace.policy.protocol import Policy
@@ -38,40 +38,21 @@ from envace.worlds.files.tasks import generate as files_tasks
 
 EXAMPLES = """\
 examples:
-  python -m envace.rollout --list
-  python -m envace.rollout --task desk-held-3 --policy expert
-  python -m envace.rollout --task desk-held-3 --policy models/start --source environment
-  python -m envace.rollout --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B \
+  python -m envace.play --list
+  python -m envace.play --task desk-held-3 --policy expert
+  python -m envace.play --task desk-held-3 --policy models/start --source environment
+  python -m envace.play --task desk-held-3 --policy http://localhost:8000/v1 --model Qwen/Qwen3-8B \
 --max-tokens 2048
 
 Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
 MADE_ID = re.compile(r"(?:desk-(train|held|unseen|warm)|files-held)-(\d{1,6})")
-STORE = (
-    "envace.data.store:read_tasks"  # by name, as any reader of task files is: data stands above the rollout
-)
-SOURCES = get_args(get_type_hints(Method)["source"])
-Chosen = tuple[Policy, Renderer, RolloutParams]
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = _arguments(argv)
-    with boundary("rollout"):
-        params = load(args.params)
-        worlds.load(params.rollout.worlds)
-        if args.list:
-            _list(Path(args.data), params)
-            return
-        episode = asyncio.run(_play(find_task(args.task, Path(args.data), params), params, args))
-        if args.json:
-            print(json.dumps(to_json(episode)))
-        if episode.stop in FAILED:
-            raise StageFailed(f"the episode is unscored, {episode.stop.value}: {episode.stop_detail}")
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command."""
     cli = argparse.ArgumentParser(
-        prog="python -m envace.rollout",
+        prog="python -m envace.play",
         description="Play one episode and print it step by step.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -79,10 +60,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     what = cli.add_mutually_exclusive_group(required=True)
     what.add_argument("--task", metavar="ID", help="task to play, e.g. desk-held-3")
     what.add_argument("--list", action="store_true", help="list task ids and exit")
-    add = cli.add_argument
+    add, sources = cli.add_argument, get_args(get_type_hints(Method)["source"])
     policies = "the scripted expert (default), an OpenAI-compatible server, or a folder of weights"
     add("--policy", default="expert", metavar="expert|URL|PATH", help=policies)
-    add("--source", choices=SOURCES, help="who answers calls; default: method.source of params.yaml")
+    add("--source", choices=sources, help="who answers calls; default: method.source of params.yaml")
     add("--arm", default="", help="use the method switches of this arm of params.yaml")
     add("--data", default="data/staged/held.parquet", metavar="FILE", help="staged tasks (%(default)s)")
     add("--params", default="params.yaml", metavar="FILE", help="parameters (%(default)s)")
@@ -92,7 +73,25 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--temperature", type=float, help="0 is greedy; default: rollout.temperature")
     add("--seed", type=int, help="default: seed of params.yaml")
     add("--json", action="store_true", help="print the episode as JSON instead")
-    return cli.parse_args(argv)
+    args = cli.parse_args(argv)
+    with boundary("play"):
+        params, data = load(args.params), Path(args.data)
+        worlds.load(params.rollout.worlds)
+        if args.list:
+            staged = data.exists()
+            tasks = (
+                read_tasks(data) if staged else desk_tasks(params.desk.seed, "held", params.desk.held_tasks)
+            )
+            where = data if staged else f"made on the fly: {data} does not exist"
+            print(f"{len(tasks)} tasks, {where}", file=sys.stderr)
+            for task in tasks:
+                print(f"{task.id:20} {task.n_turns} turns   {' '.join(task.tags)}")
+            return
+        episode = asyncio.run(_play(find_task(args.task, data, params), params, args))
+        if args.json:
+            print(json.dumps(to_json(episode)))
+        if episode.stop in FAILED:
+            raise StageFailed(f"the episode is unscored, {episode.stop.value}: {episode.stop_detail}")
 
 
 async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode:
@@ -103,7 +102,7 @@ async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode
     printer = Printer(task, print, wants_colour(sys.stdout))
     if args.temperature is not None:
         params = replace(params, rollout=replace(params.rollout, temperature=args.temperature))
-    async with choose_policy(task, params, args) as (policy, renderer, rollout):
+    async with _policy(task, params, args) as (policy, renderer, rollout):
         if not args.json:
             print(
                 f"task {task.id}   policy {args.policy}   source {method.source}   seed {seed}   "
@@ -129,8 +128,10 @@ async def _play(task: Task, params: Params, args: argparse.Namespace) -> Episode
     return episode
 
 
-@contextlib.asynccontextmanager
-async def choose_policy(task: Task, params: Params, args: argparse.Namespace) -> AsyncIterator[Chosen]:
+@asynccontextmanager
+async def _policy(
+    task: Task, params: Params, args: argparse.Namespace
+) -> AsyncIterator[tuple[Policy, Renderer, RolloutParams]]:
     """The policy `--policy` names, its renderer, and budgets in that renderer's unit.
 
     Without a tokenizer prompts are counted in bytes, so the budgets are opened wide: a server holds its own
@@ -141,7 +142,7 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
         renderer = ByteRenderer()
         yield ExpertPolicy(task, renderer), renderer, replace(wide, response_tokens=100_000)
     elif args.policy.startswith(("http://", "https://")):
-        from envace.rollout.endpoint import EndpointPolicy
+        from envace.rollout.endpoint import EndpointPolicy  # brings an HTTP client
 
         if not args.model:
             raise EnvironmentUnready(f"say with --model which model {args.policy} serves")
@@ -149,7 +150,7 @@ async def choose_policy(task: Task, params: Params, args: argparse.Namespace) ->
         async with EndpointPolicy(endpoint, attempts=3) as policy:
             yield policy, ByteRenderer(), wide
     elif Path(args.policy).is_dir():
-        from envace.policy.local import LocalPolicy
+        from envace.policy.local import LocalPolicy  # brings torch
 
         local = LocalPolicy(args.policy, enable_thinking=params.rollout.enable_thinking)
         yield local, local.renderer, params.rollout
@@ -162,37 +163,18 @@ def find_task(task_id: str, data: Path, params: Params) -> Task:
     DataError."""
     if data.exists():
         files = [data, *sorted(f for f in data.parent.glob("*.parquet") if f != data)]
-        found = next((t for f in files for t in _staged(f) if t.id == task_id), None)
+        found = next((t for f in files for t in read_tasks(f) if t.id == task_id), None)
         if found is None:
-            near = difflib.get_close_matches(task_id, [t.id for t in _staged(data)], n=1)
-            raise DataError(
-                f"{data} holds no task {task_id!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            near = difflib.get_close_matches(task_id, [t.id for t in read_tasks(data)], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"{data} holds no task {task_id!r}{hint}")
         return found
     if match := MADE_ID.fullmatch(task_id):
-        return _generate(params, match[1] or "files", int(match[2]) + 1)[-1]
+        seed, n = params.desk.seed, int(match[2]) + 1
+        return (desk_tasks(seed, match[1], n) if match[1] else files_tasks(seed, n))[-1]
     raise DataError(
         f"{data} does not exist, and {task_id!r} is no desk task such as desk-held-3; stage the data first"
     )
-
-
-def _list(data: Path, params: Params) -> None:
-    tasks = _staged(data) if data.exists() else _generate(params, "held", params.desk.held_tasks)
-    print(
-        f"{len(tasks)} tasks, {data if data.exists() else f'made on the fly: {data} does not exist'}",
-        file=sys.stderr,
-    )
-    for task in tasks:
-        print(f"{task.id:20} {task.n_turns} turns   {' '.join(task.tags)}")
-
-
-def _staged(data: Path) -> list[Task]:
-    return list(pkgutil.resolve_name(STORE)(data))
-
-
-def _generate(params: Params, split: str, n: int) -> list[Task]:
-    seed = params.desk.seed
-    return files_tasks(seed, n) if split == "files" else desk_tasks(seed, split, n)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m envace.rollout` as a user runs it."""
+"""`python -m envace.play` as a user runs it."""
 
 import io
 import json
@@ -11,8 +11,9 @@ from rollout_kit import TASK, call, play, two_roles
 from envace.config import parse
 from envace.data.store import write_tasks
 from envace.errors import DataError
-from envace.rollout.__main__ import find_task, main
-from envace.rollout.show import Printer, printable, wants_colour
+from envace.play import find_task, main
+from envace.rollout.show import Printer, wants_colour
+from envace.types import Message
 from envace.worlds.files.tasks import generate as files
 
 HEAVY = ("torch", "transformers", "ray", "verl", "dvc", "prefect", "mlflow")
@@ -21,7 +22,7 @@ NOWHERE = ["--data", "/nowhere/held.parquet"]
 
 def test_an_experts_episode_imports_nothing_heavy():
     code = (
-        "import sys; from envace.rollout.__main__ import main; "
+        "import sys; from envace.play import main; "
         "main(['--task', 'desk-held-3', '--data', '/nowhere']); "
         f"heavy = [m for m in {HEAVY} if m in sys.modules]; sys.exit(f'imported {{heavy}}' if heavy else 0)"
     )
@@ -92,7 +93,9 @@ def test_model_text_cannot_drive_the_terminal():
     printer.prefix()
     printer.summary(play(two_roles([call("get"), "\033[2Jgone\r", "bye"]), watch=printer.watch))
     assert not any("\033" in line or "\r" in line for line in lines)
-    assert printable("a\tb\nc\x9b") == "a\tb\nc\ufffd"
+    del lines[:]
+    printer.watch(Message(role="user", content="a\tb\nc\x9b"))
+    assert lines == ["user       a\tb", "           c\ufffd"]
 
 
 def test_colour_only_on_a_terminal(monkeypatch):
