@@ -14,9 +14,9 @@ import msgspec
 from envace.data import jsontext
 from envace.data.checklist import checklist_faults
 from envace.data.faults import Fault, Reject, shape_fault
+from envace.data.offers import read_tools, tool_faults
 from envace.data.row_forms import FormKind, RowForm, read_form
 from envace.data.rules import DEFAULTS, RULES, Dialogue, RuleOptions, message_faults, said
-from envace.data.toolschema import read_tools, tool_faults
 from envace.types import JSON
 
 ANNOTATE = "python -m envace.data annotate"

@@ -15,7 +15,7 @@ import msgspec
 
 from envace.data import jsontext
 from envace.data.faults import Fault, Reject, shape_fault
-from envace.data.toolschema import Offer, argument_faults
+from envace.data.offers import Offer, argument_faults
 from envace.types import JSON
 
 ROLES = ("system", "user", "assistant", "tool", "observation")

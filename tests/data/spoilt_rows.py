@@ -88,7 +88,7 @@ SPOIL: dict[str, tuple[Callable[[Row], Any], ...]] = {
         lambda r: _loose(r, lambda f, p: f["parameters"].pop("required")),
         lambda r: _loose(r, lambda f, p: f["parameters"].pop("type")),
         lambda r: _loose(r, lambda f, p: p.update(type=[p["type"], "null"])),
-        lambda r: _loose(r, lambda f, p: p.update(enum=[1, 2])),
+        lambda r: _loose(r, lambda f, p: f["parameters"]["properties"].update(more=p | {"enum": [1, 2]})),
     ),
     "role_order": (_end, lambda r: r["extra_info"]["messages"].insert(2, _said(r, "user"))),
     "result_count": (lambda r: r["extra_info"]["messages"].pop(3),),

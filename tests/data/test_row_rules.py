@@ -10,8 +10,8 @@ from test_cm2_rows import TOOL, foreign_row
 from envace.chat.validate import validate_call
 from envace.data.check import check_row
 from envace.data.faults import Reject
+from envace.data.offers import argument_faults, read_tools, tool_faults
 from envace.data.rules import RuleOptions
-from envace.data.toolschema import argument_faults, read_tools, tool_faults
 from envace.types import ToolCall
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_too_odd_for_the_rules(messages, tools):
 
 def offer(**parameters):
     [found] = read_tools([{"type": "function", "function": {"name": "t", "parameters": parameters}}])
-    assert not found.faults
+    assert not found.fault
     return found
 
 
