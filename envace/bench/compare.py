@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envace.bench.bfcl.categories import COUNTS as BFCL_CATEGORIES
 from envace.bench.bfcl.scores import DERIVED
+from envace.bench.bfcl.tasks import COUNTS as BFCL_CATEGORIES
 from envace.bench.finmcp.rows import SUBSETS as FINMCP
 from envace.bench.finmcp.scores import COUNTS, SCORES, scored
 from envace.bench.stats import Interval, Means, Number, stratified, task_means

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kit_server import Server, completion
 
-from envace.bench.bfcl import categories, questions
+from envace.bench.bfcl import tasks as bfcl_tasks
 from envace.chat.calls import render_calls
 from envace.serving.replies import chat_message
 from envace.types import ToolCall
@@ -44,12 +44,12 @@ class Replay:
             self._index(category)
 
     def _index(self, category):
-        truth = questions.answers(self.source, category)
-        rows = questions.rows(self.source, category)
-        if category in categories.MEMORY:
-            folder = self.source / questions.DATA / "memory_prereq_conversation"
+        truth = bfcl_tasks.answers(self.source, category)
+        rows = bfcl_tasks.rows(self.source, category)
+        if category in bfcl_tasks.MEMORY:
+            folder = self.source / bfcl_tasks.DATA / "memory_prereq_conversation"
             names = [f"memory_prereq_conversation/{f.name}" for f in sorted(folder.glob("*.json"))]
-            rows += [row for name in names for row in questions.rows(self.source, category, name)]
+            rows += [row for name in names for row in bfcl_tasks.rows(self.source, category, name)]
         for row in rows:
             entry = row["id"]
             key = self._key(row["question"][0], category, row.get("function", []))
@@ -61,8 +61,8 @@ class Replay:
         """The first turn's words; the offered functions too, where the question alone is asked more than
         once."""
         said = _said(messages)
-        if category in categories.HAVE_TURNS:
-            return said, category if category in categories.MEMORY else ""
+        if category in bfcl_tasks.HAVE_TURNS:
+            return said, category if category in bfcl_tasks.MEMORY else ""
         return said, ",".join(sorted(f["name"].replace(".", "_") for f in functions))
 
     def find(self, request):
@@ -73,7 +73,7 @@ class Replay:
         for key in ((users[0], memory), (users[0], ""), ("\n".join(users), ",".join(sorted(names)))):
             for entry, category, truth, turns in self.entries.get(key, []):
                 # two entries may begin alike; a turn without words is one that BFCL words itself
-                if category not in categories.HAVE_TURNS or all(t in ("", u) for t, u in zip(turns, users)):
+                if category not in bfcl_tasks.HAVE_TURNS or all(t in ("", u) for t, u in zip(turns, users)):
                     return entry, category, truth
         raise LookupError(f"no entry asks {users[0][:80]!r}")
 
@@ -87,10 +87,10 @@ class Replay:
         )
         if "_prereq_" in entry:
             return ("", [_remember(category, turn)]) if not step else ("Noted.", [])
-        if category in categories.MULTI_TURN:
+        if category in bfcl_tasks.MULTI_TURN:
             calls = [_from_python(c, request["tools"]) for c in truth[turn]] if not step else []
             return ("" if calls else "Done.", calls)
-        if category in categories.AGENTIC:
+        if category in bfcl_tasks.AGENTIC:
             return f"{{'answer': '{truth[0]}', 'context': 'remembered'}}", []
         if truth is None:  # relevance: any call; irrelevance: none
             if category != "live_relevance":

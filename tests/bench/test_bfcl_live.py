@@ -14,9 +14,9 @@ import pytest
 from kit_bfcl import MODEL, Replay, serving
 from kit_drivers import driver_of
 
-from envace.bench.bfcl import questions
+from envace.bench.bfcl import tasks as bfcl_tasks
 from envace.bench.bfcl.adapter import DRIVER, Bfcl
-from envace.bench.bfcl.categories import AGENTIC, COUNTS, MULTI_TURN
+from envace.bench.bfcl.tasks import AGENTIC, COUNTS, MULTI_TURN
 from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.planning import choose
@@ -77,7 +77,7 @@ def test_the_ground_truth_scores_one(raw, names, limit, harness, tmp_path):
 def test_gorilla_1077_raw_text_and_json_give_the_same_scores(harness, tmp_path):
     """The tool-call text of a policy, read by the serving layer, is worth what the same calls are worth as
     JSON."""
-    entries = choose(questions.question_ids(harness.source, "simple_python"), 8, 0)
+    entries = choose(bfcl_tasks.question_ids(harness.source, "simple_python"), 8, 0)
     faults = dict.fromkeys(entries, "") | dict(zip(entries, ("malformed", "empty", "text")))
     seen = []
     for raw in (True, False):
@@ -95,7 +95,7 @@ def test_doing_nothing_scores_its_floor(harness, tmp_path):
 
 
 def test_faults_lower_the_strict_score_and_stop_the_gate_and_nothing_is_dropped(harness, tmp_path):
-    entries = choose(questions.question_ids(harness.source, "simple_python"), 6, 0)
+    entries = choose(bfcl_tasks.question_ids(harness.source, "simple_python"), 6, 0)
     faults = dict(zip(entries, ("", "malformed", "empty", "overflow", "server", "hang-up")))
     with replaying(harness, "simple_python", raw=True, fault=faults.__getitem__) as (_, url):
         scores, samples, _ = ask(url, tmp_path, "simple_python", limit=6)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kit_records import scored_sample
 
-from envace.bench.bfcl.categories import ALL, COUNTS, NON_LIVE
 from envace.bench.bfcl.scores import DERIVED, estimate, score_records
+from envace.bench.bfcl.tasks import ALL, COUNTS, NON_LIVE
 
 TABLES = json.loads((Path(__file__).parent / "fixtures" / "bfcl" / "tables.json").read_text())
 COLUMNS = {

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from envace.bench.bfcl import categories, questions
+from envace.bench.bfcl import tasks as bfcl_tasks
 from envace.bench.bfcl.adapter import Bfcl
-from envace.bench.bfcl.categories import ALL, COUNTS, GROUPS, expand
-from envace.bench.bfcl.pins import VERSIONS
+from envace.bench.bfcl.tasks import ALL, COUNTS, GROUPS, VERSIONS, select
 from envace.bench.harness.build import LOCKS
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.errors import DataError, UserError
@@ -21,10 +20,10 @@ SCENARIOS = {"customer": 10, "healthcare": 5, "finance": 7, "student": 10, "note
 def source(tmp_path_factory):
     """A package folder with as many entries as the real one, and no words."""
     root = tmp_path_factory.mktemp("site-packages")
-    data = root / questions.DATA
+    data = root / bfcl_tasks.DATA
     (data / "possible_answer").mkdir(parents=True)
     (data / "memory_prereq_conversation").mkdir()
-    files = {c: COUNTS[c] for c in ALL if c not in categories.MEMORY + categories.WEB_SEARCH}
+    files = {c: COUNTS[c] for c in ALL if c not in bfcl_tasks.MEMORY + bfcl_tasks.WEB_SEARCH}
     for name, count in {**files, "memory": 155, "web_search": 100}.items():
         scenarios = [f"-{list(SCENARIOS)[n % 5]}-{n}" if name == "memory" else "" for n in range(count)]
         rows = [{"id": f"{name}_{n}{s}", "question": [[]]} for n, s in enumerate(scenarios)]
@@ -76,12 +75,10 @@ def test_every_score_says_that_nobody_else_played_and_on_which_data(source, tmp_
 
 
 def test_groups_are_expanded_once_and_in_order():
-    assert expand(["multi_turn_base", "multi_turn", "simple_python"]) == [
-        "simple_python",
-        *categories.MULTI_TURN,
-    ]
+    asked = select(["multi_turn_base", "multi_turn", "simple_python"], lambda category: "")
+    assert asked == (["simple_python", *bfcl_tasks.MULTI_TURN], {})
     assert len(GROUPS["all_scoring"]) == 22 and sum(COUNTS.values()) == 5106
-    assert set(GROUPS["all_scoring"]) - set(GROUPS["offline"]) == {*categories.WEB_SEARCH, "memory_vector"}
+    assert set(GROUPS["all_scoring"]) - set(GROUPS["offline"]) == {*bfcl_tasks.WEB_SEARCH, "memory_vector"}
 
 
 def test_an_unknown_subset_is_named_with_the_known_ones(source, tmp_path):
@@ -130,7 +127,7 @@ def test_the_same_tasks_are_chosen_for_every_policy_and_trial(source, tmp_path):
 def test_a_part_of_memory_brings_the_whole_chains_of_its_scenarios(source, tmp_path):
     job = Bfcl().plan(env(source), request(tmp_path, "memory_kv", limit=2))[0]
     asked = [t.split("/")[1] for t, _ in job.planned]
-    scenarios = {questions.scenario(i) for i in asked}
+    scenarios = {bfcl_tasks.scenario(i) for i in asked}
     before = [i for i in told(job)["ids"] if "_prereq_" in i]
     assert len(before) == sum(SCENARIOS[s] for s in scenarios) and told(job)["ids"][-2:] == asked
     assert all(i.startswith("memory_kv_prereq_") for i in before)
@@ -186,18 +183,18 @@ def test_an_answer_as_long_as_the_context_is_refused_before_anything_starts(sour
 
 
 def test_a_package_that_holds_other_entries_is_not_the_benchmark(source, tmp_path):
-    data = tmp_path / questions.DATA
+    data = tmp_path / bfcl_tasks.DATA
     data.mkdir(parents=True)
     write(data / "BFCL_v4_simple_java.json", [{"id": f"simple_java_{n}"} for n in range(99)])
     with pytest.raises(DataError, match="holds 99 entries in 99 rows, BFCL-v4 has 100"):
-        questions.question_ids(tmp_path, "simple_java")
+        bfcl_tasks.question_ids(tmp_path, "simple_java")
     with pytest.raises(DataError, match="cannot be read"):
-        questions.question_ids(tmp_path, "simple_python")
+        bfcl_tasks.question_ids(tmp_path, "simple_python")
 
 
 def test_doing_nothing_passes_where_calling_nothing_is_right(source):
     def floor(category):
-        return questions.do_nothing(source, category, questions.question_ids(source, category))
+        return bfcl_tasks.do_nothing(source, category, bfcl_tasks.question_ids(source, category))
 
     assert [floor(c) for c in ("irrelevance", "live_irrelevance", "live_relevance", "simple_python")] == [
         1,
@@ -206,10 +203,10 @@ def test_doing_nothing_passes_where_calling_nothing_is_right(source):
         0,
     ]
     assert floor("multi_turn_base") == floor("memory_kv") == 0
-    assert questions.passed_by_nothing("memory_kv", ["i do not"]) and not questions.passed_by_nothing(
+    assert bfcl_tasks.passed_by_nothing("memory_kv", ["i do not"]) and not bfcl_tasks.passed_by_nothing(
         "memory_kv", ["not know it"]
     )
-    assert questions.passed_by_nothing("multi_turn_miss_func", [[], []])
+    assert bfcl_tasks.passed_by_nothing("multi_turn_miss_func", [[], []])
 
 
 def test_two_versions_are_two_locks_and_two_environments(tmp_path):

@@ -11,7 +11,8 @@ from kit_finmcp import Gold, write
 from kit_server import Server
 
 from envace.bench.finmcp.adapter import FinMcp
-from envace.bench.finmcp.run import append, run
+from envace.bench.finmcp.run import run
+from envace.bench.harness.answers import append_row as append
 from envace.bench.harness.answers import read_rows
 from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate

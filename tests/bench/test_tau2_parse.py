@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from envace.bench.summary import complete_plan, lost
-from envace.bench.tau2.failures import cause_of
-from envace.bench.tau2.parse import parse_folder
+from envace.bench.tau2.parse import cause_of, parse_folder
 from envace.bench.tau2.tasks import Tau2Options
 from envace.types import SampleRecord, SampleStatus
 

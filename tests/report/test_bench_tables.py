@@ -9,7 +9,7 @@ import pytest
 from bench_samples import LOST, bfcl, finmcp, tau2, vita
 from bench_shown import FAIR, GOOD, bench_params, pair, row, rows, shown, three
 
-from envace.bench.bfcl.categories import ALL
+from envace.bench.bfcl.tasks import ALL
 from envace.bench.vita.tasks import DOMAINS
 from envace.report.report import build
 

@@ -1,11 +1,11 @@
 """Runs one category of BFCL in the harness's own Python: `python -I driver.py <job folder>/job.json`.
 
-Flows in: job.json (what to ask), the served model's address and key in OPENAI_BASE_URL and OPENAI_API_KEY.
-Flows out, in the job's folder: root/result and root/score as BFCL writes them, requests.jsonl with one line
-per request, driver.json with what became of each phase.
-Invariant: BFCL's own command line does the asking and the scoring; what is added is the model's registration
-under a fixed name, and that a run which is taken up again asks anew what the infrastructure failed. Nothing
-of the project is imported; failures.py and answers.py are loaded by their paths.
+Flows in: job.json; the served model's address and key in OPENAI_BASE_URL and OPENAI_API_KEY. Flows out, in
+the job's folder: root/result and root/score as BFCL writes them, requests.jsonl (a line a request),
+driver.json (what became of each phase).
+Invariant: BFCL's own command line does the asking and the scoring; added are the model's registration under a
+fixed name, and that a run which is taken up again asks anew what the infrastructure failed. Nothing of the
+project is imported; failures.py and answers.py are loaded by their paths.
 """
 
 import importlib.metadata
@@ -27,6 +27,7 @@ PHASES = ("generate", "evaluate")
 
 
 def main(path: Path) -> int:
+    """Ask, then score; 1 when either phase broke."""
     job, folder = json.loads(path.read_text(encoding="utf-8")), path.resolve().parent
     root = folder / "root"
     root.mkdir(exist_ok=True)
@@ -46,21 +47,21 @@ def main(path: Path) -> int:
 def forget_failures(results):
     """Drop the rows without an answer because of the infrastructure: BFCL keeps whatever has a row.
 
-    An answer is kept as it is. A memory scenario whose chain of conversations is not whole goes altogether,
-    with what it had remembered, since each conversation builds on the one before.
+    A memory scenario whose chain of conversations is not whole goes altogether, with what it had remembered,
+    since each conversation builds on the one before.
     """
-
-    def lost(row):
-        return failures.failed(row) and failures.cause(row["result"])[0] == "infra"
-
     for file in sorted(results.rglob("BFCL_v4_*_result.json")):
-        write_rows(file, [row for row in answers.read_rows(file) if not lost(row)])
+        rows = answers.read_rows(file)
+        write_rows(
+            file, [r for r in rows if not (failures.failed(r) and failures.cause(r["result"])[0] == "infra")]
+        )
     for file in sorted(results.rglob("BFCL_v4_memory_*_result.json")):
         name = file.name.removeprefix("BFCL_v4_").removesuffix("_result.json").removesuffix("_prereq")
         forget_broken_chains(file.parent, name)
 
 
 def forget_broken_chains(folder, category):
+    """Rows and snapshots of every scenario that lacks one of its conversations."""
     from bfcl_eval.utils import load_dataset_entry
 
     chains = {}  # scenario -> the ids of its conversations
@@ -78,7 +79,8 @@ def forget_broken_chains(folder, category):
 
 
 def write_rows(file, rows):
-    if not rows:  # BFCL divides by the number of rows
+    """Replace the file; no file where there is no row, as BFCL divides by their number."""
+    if not rows:
         file.unlink(missing_ok=True)
         return
     scratch = file.with_suffix(".partial")
@@ -97,8 +99,9 @@ def outcome(phase, job, root):
 
 
 def generate(job, root):
+    """Ask the model what the job lists; BFCL takes a part of a category from a file of ids."""
     options = ["--temperature", str(job["temperature"]), "--num-threads", str(job["threads"])]
-    if job["ids"]:  # a part of the category: BFCL takes the ids from this file and ignores the category
+    if job["ids"]:
         listed = {job["category"]: job["ids"]}
         (root / "test_case_ids_to_generate.json").write_text(json.dumps(listed), encoding="utf-8")
         options += ["--run-ids"]
@@ -106,9 +109,7 @@ def generate(job, root):
 
 
 def evaluate(job, root):
-    # Rows that are absent would otherwise stop the scoring of those that are there; completeness is checked
-    # by
-    # the reader of these files.
+    """Score the rows that are there; whether all are is checked by the reader of these files."""
     try:
         command("evaluate", job, "--partial-eval")
     except Exception as e:
@@ -119,6 +120,7 @@ def evaluate(job, root):
 
 
 def command(name, job, *options):
+    """BFCL's own command line."""
     from bfcl_eval.__main__ import cli
 
     cli([name, "--model", NAME, "--test-category", job["category"], *options], standalone_mode=False)
@@ -128,15 +130,9 @@ def register(job, requests):
     """The served model joins BFCL's table of models."""
     from bfcl_eval.constants.model_config import MODEL_CONFIG_MAPPING, ModelConfig
 
+    said = {"model_name": job["model"], "display_name": NAME, "url": "", "org": "", "license": ""}
     MODEL_CONFIG_MAPPING[NAME] = ModelConfig(
-        model_name=job["model"],
-        display_name=NAME,
-        url="",
-        org="",
-        license="",
-        model_handler=handler(job, requests),
-        is_fc_model=True,
-        underscore_to_dot=True,
+        **said, model_handler=handler(job, requests), is_fc_model=True, underscore_to_dot=True
     )
 
 
@@ -151,8 +147,8 @@ def handler(job, requests):
     lock = threading.Lock()
 
     def note(**line):
-        with lock, requests.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with lock:
+            answers.append_row(requests, line)
 
     class Served(OpenAICompletionsHandler):
         def __init__(self, *args, **kwargs):
@@ -161,11 +157,8 @@ def handler(job, requests):
 
         def _build_client_kwargs(self):
             # BFCL itself repeats a refused request for ever; the client stops after `retries`.
-            return {
-                **super()._build_client_kwargs(),
-                "timeout": job["timeout_s"],
-                "max_retries": job["retries"],
-            }
+            bounds = {"timeout": job["timeout_s"], "max_retries": job["retries"]}
+            return super()._build_client_kwargs() | bounds
 
         def _pre_query_processing_FC(self, inference_data, test_entry):
             inference_data["entry"] = test_entry["id"]
@@ -185,8 +178,7 @@ def handler(job, requests):
                 if isinstance(e, openai.BadRequestError) and not sound(request["messages"]):
                     raise RuntimeError(f"{failures.MALFORMED}: {e}") from e
                 raise
-            seconds = time.time() - began
-            usage, choice = response.usage, response.choices[0]
+            seconds, usage, choice = time.time() - began, response.usage, response.choices[0]
             note(
                 id=inference_data["entry"],
                 finish=choice.finish_reason,
@@ -215,9 +207,7 @@ def handler(job, requests):
 
 
 def fitting(create, request, refused):
-    """The reply to a request; where its prompt fits and the tokens it asks for do not, fewer are
-    asked for.
-    """
+    """The reply to a request; where its prompt fits and the tokens asked for do not, fewer are asked for."""
     while True:
         try:
             return create(**request)
@@ -228,30 +218,21 @@ def fitting(create, request, refused):
 
 
 def spoken(message):
-    """The message as history repeats it, and its thinking. Thinking is never part of an answer: the agentic
-    categories look for words in the answer, which thinking would supply.
-    """
+    """The message as history repeats it, and its thinking, which is never part of an answer: the agentic
+    categories look for words in the answer, and thinking would supply them."""
     content, thinking = message.content or "", ""
     if "</think>" in content:
         thinking, content = content.rsplit("</think>", 1)
     elif content.lstrip().startswith("<think>"):  # cut off while it was thinking
         thinking, content = content, ""
     said = {"role": "assistant", "content": content.strip()}
-    for field in (
-        "reasoning_content",
-        "reasoning",
-    ):  # where servers put it; the template decides what is kept
+    for field in ("reasoning_content", "reasoning"):  # as servers name it; the template decides what is kept
         if value := getattr(message, field, None):
             said[field] = thinking = value
-    if message.tool_calls:
-        said["tool_calls"] = [
-            {
-                "id": c.id or f"call_{n}",
-                "type": "function",
-                "function": {"name": c.function.name, "arguments": c.function.arguments},
-            }
-            for n, c in enumerate(message.tool_calls)
-        ]
+    for n, c in enumerate(message.tool_calls or ()):
+        function = {"name": c.function.name, "arguments": c.function.arguments}
+        call = {"id": c.id or f"call_{n}", "type": "function", "function": function}
+        said.setdefault("tool_calls", []).append(call)
     return said, thinking
 
 

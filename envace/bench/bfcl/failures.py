@@ -1,15 +1,14 @@
-"""Why BFCL has no answer of the model: what it wrote down as "Error during inference", and who caused it.
+"""Why BFCL has no answer of the model ("Error during inference"), and who caused it.
 
 Invariant: only causes that are surely the agent's are called so; whatever is unknown is the infrastructure's,
-and so stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file
+and stops the gate instead of counting as a wrong answer. Standard library only: the driver loads this file
 too.
 """
 
 import re
 
 PREFIX = "Error during inference:"
-MALFORMED = "malformed call in the history"
-"""The driver puts it before an error that a bad call of the agent led to."""
+MALFORMED = "malformed call in the history"  # the driver puts it before an error that a bad call led to
 CONTEXT = re.compile(
     r"context_length_exceeded|context (length|window|size)|maximum model length|max_model_len"
     r"|(prompt|input) (is|are) too long|reduce the length of the (messages|prompt|input)",
@@ -26,9 +25,7 @@ TRANSPORT = {
 
 
 def failed(row: dict) -> bool:
-    """Whether BFCL wrote an error in place of an answer. A model that writes the same words left no
-    traceback.
-    """
+    """Whether BFCL wrote an error for an answer; a model that writes the same words left no traceback."""
     result = row.get("result")
     return "traceback" in row and isinstance(result, str) and result.startswith(PREFIX)
 

@@ -11,35 +11,31 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from envace.bench.bfcl import failures
-from envace.bench.bfcl.categories import AGENTIC, HAVE_TURNS, MEMORY
-from envace.bench.bfcl.questions import scenario
+from envace.bench.bfcl.tasks import AGENTIC, HAVE_TURNS, MEMORY, scenario
 from envace.bench.harness.answers import LEFT_IN_TEXT, left_call, read_rows
 from envace.errors import DataError
 from envace.types import JSON, SampleRecord, SampleStatus
 
 LONGEST_ERROR = 200
 TEXT_FOR_A_CALL = ("ast_decoder:decoder_failed", "ast_decoder:decoder_wrong_output_format")
+AGENT, INFRA, SCORED = SampleStatus.AGENT_FAILURE, SampleStatus.INFRA_FAILURE, SampleStatus.SCORED
 BfclRow = dict[str, JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class BfclFiles:
+class BfclFiles(NamedTuple):
     """What the files of one job hold."""
 
-    rows: dict[str, BfclRow]
-    """Id -> answered row, prerequisite conversations included."""
-    wrong: dict[str, BfclRow]
-    """Id -> BFCL's reasons."""
-    unscored: str
-    """Why the score file cannot be used; "" when it can."""
-    cut: Counter[str]
-    """Id -> generations that ran into the token limit."""
-    lost_memories: dict[str, str]
-    """Scenario -> why its memory was not filled, for conversations that the infrastructure failed."""
+    rows: dict[str, BfclRow]  # id -> answered row, prerequisite conversations included
+    wrong: dict[str, BfclRow]  # id -> BFCL's reasons
+    unscored: str  # why the score file cannot be used; "" when it can
+    cut: Counter[str]  # id -> generations that ran into the token limit
+    lost_memories: dict[
+        str, str
+    ]  # scenario -> why its memory was not filled, where the infrastructure failed
 
 
 def sample_records(
@@ -75,21 +71,21 @@ def sample_records(
 def read_job(folder: Path, category: str) -> BfclFiles:
     """Raises DataError for an entry that is there twice, or without its answer."""
     rows: dict[str, BfclRow] = {}
+    lost: dict[str, str] = {}
     for kind in (category, f"{category}_prereq"):
         for file in sorted((folder / "root" / "result").rglob(f"BFCL_v4_{kind}_result.json")):
             for row in read_rows(file):
-                if "result" not in row or not isinstance(row.get("id"), str) or row["id"] in rows:
+                entry = row.get("id")
+                if "result" not in row or not isinstance(entry, str) or entry in rows:
                     raise DataError(
-                        f"bfcl: the results of {category} hold {str(row.get('id'))[:60]!r} twice or broken; "
+                        f"bfcl: the results of {category} hold {str(entry)[:60]!r} twice or broken; "
                         f"remove {folder.name} and run it again"
                     )
-                rows[row["id"]] = row
-    lost = {}
-    for entry, row in rows.items() if category in MEMORY else ():
-        if "_prereq_" in entry and failures.failed(row):
-            who, cause = failures.cause(row["result"])
-            if who == "infra":
-                lost[scenario(entry)] = f"prerequisite conversation {entry}: {cause}"
+                rows[entry] = row
+                if category in MEMORY and "_prereq_" in entry and failures.failed(row):
+                    who, cause = failures.cause(row["result"])
+                    if who == "infra":
+                        lost[scenario(entry)] = f"prerequisite conversation {entry}: {cause}"
     cut = Counter(r["id"] for r in read_rows(folder / "requests.jsonl") if r.get("finish") == "length")
     wrong, unscored = _wrong(folder, category, [i for i in rows if "_prereq_" not in i])
     return BfclFiles(rows, wrong, unscored, cut, lost)
@@ -119,35 +115,28 @@ def _judge(found: BfclFiles, row: BfclRow, category: str) -> tuple[SampleStatus,
     """(status, reward, BFCL's word, named cause)."""
     if failures.failed(row):
         who, cause = failures.cause(row["result"])
-        status = SampleStatus.AGENT_FAILURE if who == "agent" else SampleStatus.INFRA_FAILURE
         said = row["result"].removeprefix(failures.PREFIX).strip()
-        return status, None, "inference_error", f"{cause}: {said}"
+        return AGENT if who == "agent" else INFRA, None, "inference_error", f"{cause}: {said}"
     if found.lost_memories and (lost := found.lost_memories.get(scenario(row["id"]))):
-        return SampleStatus.INFRA_FAILURE, None, "prerequisite_failed", lost
+        return INFRA, None, "prerequisite_failed", lost
     if found.unscored:
-        return SampleStatus.INFRA_FAILURE, None, "not_scored", found.unscored
-    kind, message = _reason(found.wrong.get(row["id"]))
+        return INFRA, None, "not_scored", found.unscored
+    kind, message = "correct", ""  # what BFCL does not list
+    if wrong := found.wrong.get(row["id"]):
+        error = wrong.get("error")
+        told = error if isinstance(error, dict) else wrong | {"error_message": error}
+        kind, said = str(told.get("error_type", "wrong")), told.get("error_message", "")
+        message = str(said[0] if isinstance(said, list) and said else said)
     if broken := fault(row["result"], category, kind):
-        return SampleStatus.AGENT_FAILURE, None, kind, broken
+        return AGENT, None, kind, broken
     error = f"no call could be read: {message}" if kind in TEXT_FOR_A_CALL else ""
-    return SampleStatus.SCORED, float(kind == "correct"), kind, error
-
-
-def _reason(wrong: BfclRow | None) -> tuple[str, str]:
-    """BFCL's error type and message; "correct" for what it does not list."""
-    if wrong is None:
-        return "correct", ""
-    error = wrong.get("error")
-    kind, said = wrong.get("error_type", "wrong"), error
-    if isinstance(error, dict):
-        kind, said = error.get("error_type", "wrong"), error.get("error_message", "")
-    return str(kind), str(said[0] if isinstance(said, list) and said else said)
+    return SCORED, float(kind == "correct"), kind, error
 
 
 def fault(result: JSON, category: str, kind: str) -> str:
     """How an agent broke the rules, read from what it said, or "". `kind` is BFCL's error type, or "correct".
 
-    A call that could not be read is a fault also where nothing was to be called, so that it never passes for
+    A call that could not be read is a fault also where nothing was to be called: it never passes for
     declining.
     """
     if kind == "multi_turn:force_terminated":
@@ -182,24 +171,18 @@ def _broken(said: JSON, empty_too: bool) -> str:
 
 
 def _metrics(found: BfclFiles, row: BfclRow, reward: float | None) -> dict[str, float]:
-    latency, read, written = (
-        _numbers(row.get(k)) for k in ("latency", "input_token_count", "output_token_count")
-    )
-    metrics = {
-        "steps": float(len(latency)),
-        "seconds": sum(latency),
-        "input_tokens": sum(read),
-        "output_tokens": sum(written),
-        "tokens": sum(read) + sum(written),
-        "cut": float(found.cut[row["id"]]),
-    }
+    """Latencies and tokens of every step, and what BFCL and we count."""
+    names = ("latency", "input_token_count", "output_token_count")
+    latency, read, written = (_numbers(row.get(name)) for name in names)
+    cost = {"steps": float(len(latency)), "seconds": sum(latency), "cut": float(found.cut[row["id"]])}
+    cost |= {"input_tokens": sum(read), "output_tokens": sum(written), "tokens": sum(read) + sum(written)}
     if not found.unscored:
-        metrics["upstream"] = float(row["id"] not in found.wrong)
-    return metrics if reward is None else metrics | {"reward": reward}
+        cost["upstream"] = float(row["id"] not in found.wrong)
+    return cost if reward is None else cost | {"reward": reward}
 
 
 def _numbers(value: JSON) -> list[float]:
     """Of a list of any depth."""
     if isinstance(value, list):
         return [n for v in value for n in _numbers(v)]
-    return [float(value)] if isinstance(value, (int, float)) else []
+    return [float(value)] if isinstance(value, int | float) else []

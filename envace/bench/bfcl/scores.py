@@ -1,14 +1,12 @@
 """Sample records -> score records of BFCL: each category, each group, the weighted overall.
 
-Invariant: every number is withheld (None) when more samples than allowed lack a score, a group's also while
-one of its categories is absent; BFCL itself counts an absent category as 0. On a full run the numbers equal
-BFCL's own table. `upstream` is what BFCL would print for the rows it saw, infrastructure failures within the
-allowance counted as it counts them, and is never the headline.
+Invariant: a number is withheld (None) when more samples than allowed lack a score, a group's also while one
+of its categories is absent; BFCL itself counts an absent category as 0. On a full run the numbers equal
+BFCL's own table. `upstream` is what BFCL would print for the rows it saw, and is never the headline.
 
 `overall` is BFCL's: 10 % non-live, 10 % live, 10 % irrelevance, 30 % multi turn, 40 % agentic.
-`offline_subset` is ours: the same weights without the categories that need the open web or a second model, so
-10, 10, 10, 30 and 20 % for the mean of memory_kv and memory_rec_sum, divided by 80 %. live_relevance counts
-in neither.
+`offline_subset` is ours: the same weights without what needs the open web or a second model, so 10, 10, 10,
+30 and 20 % for the mean of memory_kv and memory_rec_sum, divided by 80 %. live_relevance counts in neither.
 """
 
 from __future__ import annotations
@@ -17,16 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
 from envace.bench import summary
-from envace.bench.bfcl import categories as bfcl
+from envace.bench.bfcl import tasks as bfcl
 from envace.bench.stats import Interval, Means, Number, Values, cluster_bootstrap, stratified, task_means
 from envace.types import SampleRecord, ScoreRecord, replace
 
 AST_LIVE = bfcl.LIVE[:4]
 COUNTED = tuple(c for c in bfcl.ALL if c != "live_relevance")
-ALWAYS = (
-    "offline_subset",
-    "overall",
-)  # shown, even when withheld; others only where a category of theirs ran
+ALWAYS = ("offline_subset", "overall")  # shown even when withheld; others only where a category of theirs ran
 
 
 class DerivedScore(NamedTuple):
@@ -41,12 +36,11 @@ def _mean(v: Means, categories: tuple[str, ...]) -> Number:
 
 
 def _non_live(v: Means) -> Number:
-    simple = _mean(v, ("simple_python", "simple_java", "simple_javascript"))
-    return (simple + v["multiple"] + v["parallel"] + v["parallel_multiple"]) / 4
+    return (_mean(v, bfcl.SIMPLE) + v["multiple"] + v["parallel"] + v["parallel_multiple"]) / 4
 
 
 def _live(v: Means) -> Number:
-    """Every entry counts alike. A limited run weighs a category by its full size too: it estimates the full
+    """Every entry counts alike; a limited run weighs a category by its full size too, to estimate the full
     run.
     """
     return sum(bfcl.COUNTS[c] * v[c] for c in AST_LIVE) / sum(bfcl.COUNTS[c] for c in AST_LIVE)
@@ -79,13 +73,14 @@ DERIVED = {
 
 
 def estimate(name: str, values: Mapping[str, Values], n: int, seed: int) -> Interval | None:
-    """The derived number with its interval from `n` resamples of the tasks within each category; None while a
-    category is absent. `values`: category -> task -> one value per trial.
+    """The derived number, its interval from `n` resamples of each category's tasks; None while one is absent.
+
+    values: category -> task -> one value per trial.
     """
-    derived = DERIVED[name]
-    if any(not values.get(c) for c in derived.needs):
+    needs, of = DERIVED[name]
+    if any(not values.get(c) for c in needs):
         return None
-    return stratified({c: task_means(values[c]) for c in derived.needs}, derived.of, n, seed)
+    return stratified({c: task_means(values[c]) for c in needs}, of, n, seed)
 
 
 def score_records(
@@ -99,7 +94,7 @@ def score_records(
     bootstrap: int,
     **identity: Unpack[summary.Identity],
 ) -> list[ScoreRecord]:
-    """`strict` and `upstream` of each category, then `derived` (from the strict scores) and `upstream` of the
+    """`strict` and `upstream` of each category, then `derived` (from the strict) and `upstream` of the
     groups.
 
     tasks: category -> its tasks. floors: category -> what doing nothing scores. skipped: category -> why.
@@ -126,25 +121,21 @@ def score_records(
         records += [record, summary.upstream_record(record, printed)]
         if record.score is not None:
             strict[category], upstream[category] = summary.values_by_task(own, "reward"), counted
-    for name, derived in DERIVED.items():
-        if name in ALWAYS or any(c in tasks for c in derived.needs):
+    for name, (needs, _) in DERIVED.items():
+        if name in ALWAYS or any(c in tasks for c in needs):
             base = _over(name, records, floors, skipped)
-            withheld = tuple(f"{c}: withheld" for c in derived.needs if c in tasks and c not in strict)
+            withheld = tuple(f"{c}: withheld" for c in needs if c in tasks and c not in strict)
             for source, values, why in (("derived", strict, withheld), ("upstream", upstream, ())):
                 score, low, high = estimate(name, values, bootstrap, seed) or summary.WITHHELD
-                own_skipped = (*base.skipped, *why)
-                records.append(
-                    replace(base, source=source, score=score, low=low, high=high, skipped=own_skipped)
-                )
+                said = {"source": source, "skipped": (*base.skipped, *why)}
+                records.append(replace(base, score=score, low=low, high=high, **said))
     return records
 
 
 def _over(
     name: str, records: Sequence[ScoreRecord], floors: Mapping[str, float], skipped: Mapping[str, str]
 ) -> ScoreRecord:
-    """What the records of a group share: counts of its categories, its floor, which categories
-    were not run.
-    """
+    """What the records of a group share: its categories' counts, its floor, and which were not run."""
     needs, of = DERIVED[name]
     parts = [r for r in records if r.subset in needs and r.source == "strict"]
     if not parts:  # at least one category was asked for, though none of these

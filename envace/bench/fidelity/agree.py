@@ -1,7 +1,4 @@
-"""How far a response holds what REHEARSE was shown.
-
-Flows in: a rehearsed and a true response, and the text REHEARSE was shown. Flows out: numbers from 0 to 1.
-Invariant: pure; a share of nothing is None, never 0 or 1.
+"""How far a response holds what REHEARSE was shown; a share of nothing is None, never 0 or 1.
 
 A *leaf* is a scalar (or an empty object or list) with its path. A leaf of the truth is *grounded* when its
 value stands in what REHEARSE was shown (records, history, the call) as a JSON value of its own: that part of

@@ -1,6 +1,5 @@
 """The collusion gap: the same tasks played in rehearsal and in the true world by the same policy.
 
-Flows in: a policy and tasks with an executable world. Flows out: scores and one row a (task, trial).
 Invariant: both sides have the same tasks, trials, seeds, temperature and judge, and succeed by the same rule,
 that every required item of every turn holds; no world decides what a rehearsal is worth. A pair in which
 either side ended for reasons outside the policy is left out of both.
@@ -56,20 +55,12 @@ def rows_of(tasks: Sequence[Task], played: dict[str, list[Episode]]) -> list[Gap
     by_id = {task.id: task for task in tasks}
     rows = []
     for imagined, real in zip(played["rehearsed"], played["true"], strict=True):
-        task = by_id[real.task_id]
-        usable = not {imagined.stop, real.stop} & NOT_THE_POLICY
-        rows.append(
-            {
-                "task": task.id,
-                "trial": real.attempt,
-                "seed": real.seed,
-                "rehearsed": float(required_held(task, imagined.verdicts)) if usable else None,
-                "true": float(required_held(task, real.verdicts)) if usable else None,
-                "success": committed(task, real)["success"] if usable else None,
-                "stop_rehearsed": imagined.stop.value,
-                "stop_true": real.stop.value,
-            }
-        )
+        task, row = by_id[real.task_id], {"task": real.task_id, "trial": real.attempt, "seed": real.seed}
+        row |= dict.fromkeys((*SIDES, "success"))
+        if not {imagined.stop, real.stop} & NOT_THE_POLICY:
+            row |= {side: float(required_held(task, e.verdicts)) for side, e in zip(SIDES, (imagined, real))}
+            row["success"] = committed(task, real)["success"]
+        rows.append(row | {"stop_rehearsed": imagined.stop.value, "stop_true": real.stop.value})
     return rows
 
 

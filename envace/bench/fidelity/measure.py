@@ -45,79 +45,57 @@ async def measure(
 ) -> list[FidelityRow]:
     """Rehearse at most `limit` calls (0: all) with the method's records and with none; greedy by default.
 
-    Rows in the order of the pairs, by mode; `envace.bench.fidelity.scores.summarise` makes scores of them.
-    Raises what the policy raises.
+    Rows in the order of the pairs, by mode; `scores.summarise` makes scores of them. Raises what the policy
+    raises.
     """
-    pairs = choose(tasks, limit, seed)
-    gate = asyncio.Semaphore(concurrency)
-    rows: list[FidelityRow] = []
-    for mode in dict.fromkeys((method.few_shot, "none")):
-        source = _source(policy, renderer, replace(method, few_shot=mode), params)
-        mine = await asyncio.gather(
-            *(_one(source, pair, mode, params, seed, temperature, gate) for pair in pairs)
+    pairs, gate = choose(tasks, limit, seed), asyncio.Semaphore(concurrency)
+    prompts, rows = load_prompt_set(params.prompt_set), list[FidelityRow]()
+
+    async def one(source: RehearsalSource, pair: Pair, mode: str) -> FidelityRow:
+        own = Sampling(temperature=temperature, max_tokens=params.response_tokens, seed=seed + pair.index)
+        context = CallContext(
+            task=pair.task,
+            call=pair.call,
+            history=pair.history,
+            act_reply=render_calls((pair.call,)),
+            turn=pair.turn,
+            step=pair.index,
+            episode_id=f"fidelity/{mode}/{pair.task.id}/{pair.index}",
+            sampling=own,
         )
+        async with gate:
+            observation, generation = await source.answer(context)
+        return row(pair, mode, observation, generation.text if generation else "", _shown(source, context))
+
+    for mode in dict.fromkeys((method.few_shot, "none")):
+        source = RehearsalSource(policy, renderer, prompts, replace(method, few_shot=mode), params)
+        mine = await asyncio.gather(*(one(source, pair, mode) for pair in pairs))
         rows += [*mine, *predicted(pairs, mode, [r["shown"] for r in mine])]
     return rows
 
 
 def predicted(pairs: Sequence[Pair], mode: str, shown: Sequence[str]) -> list[FidelityRow]:
     """What each predictor says to the same calls; `shown` is what REHEARSE was shown for each."""
-    others = Others(pairs)
-    rows = []
+    others, rows = Others(pairs), []
     for pair, text in zip(pairs, shown, strict=True):
-        rows.append(_predicted(pair, mode, "constant", constant(pair, others), text))
-        if mode != "none":
-            rows.append(_predicted(pair, mode, "copy", copy(pair, mode), text))
+        answers = {"constant": constant(pair, others)} | (
+            {} if mode == "none" else {"copy": copy(pair, mode)}
+        )
+        for by, said in answers.items():
+            made = said is not NOTHING
+            rows.append(_about(pair, mode, by, text) | _agreement(pair, made, said if made else None, text))
         refuses = majority(pair, others)
         verdict = float(refuses is not None and refuses == is_error(pair.truth))
-        row = dict.fromkeys(METRICS) | _about(pair, mode, "majority", text)
-        rows.append(row | {"verdict": verdict, "rehearsed": None, "text": "", "failure": ""})
+        only = {"verdict": verdict, "rehearsed": None, "text": "", "failure": ""}
+        rows.append(dict.fromkeys(METRICS) | _about(pair, mode, "majority", text) | only)
     return rows
-
-
-def _predicted(pair: Pair, mode: str, by: str, said: JSON, shown: str) -> FidelityRow:
-    made = said is not NOTHING
-    return _about(pair, mode, by, shown) | _agreement(pair, made, said if made else None, shown)
-
-
-def _source(policy: Policy, renderer: Renderer, method: Method, params: RolloutParams) -> RehearsalSource:
-    return RehearsalSource(policy, renderer, load_prompt_set(params.prompt_set), method, params)
-
-
-async def _one(
-    source: RehearsalSource,
-    pair: Pair,
-    mode: str,
-    params: RolloutParams,
-    seed: int,
-    temperature: float,
-    gate: asyncio.Semaphore,
-) -> FidelityRow:
-    context = _context(pair, mode, params, seed, temperature)
-    async with gate:
-        observation, generation = await source.answer(context)
-    return row(pair, mode, observation, generation.text if generation else "", _shown(source, context))
-
-
-def _context(pair: Pair, mode: str, params: RolloutParams, seed: int, temperature: float) -> CallContext:
-    return CallContext(
-        task=pair.task,
-        call=pair.call,
-        history=pair.history,
-        act_reply=render_calls((pair.call,)),
-        turn=pair.turn,
-        step=pair.index,
-        episode_id=f"fidelity/{mode}/{pair.task.id}/{pair.index}",
-        sampling=Sampling(temperature=temperature, max_tokens=params.response_tokens, seed=seed + pair.index),
-    )
 
 
 def _shown(source: RehearsalSource, context: CallContext) -> str:
     """Records, history and call as the prompt set writes them, before anything is cut; no tool schemas."""
-    records = select_records(
-        context.task.records, source.method.few_shot, context.turn, context.call, context.task.lent
-    )
-    prompt = source.prompt_set.rehearsal(context, records, show_thoughts=source.method.show_act_thoughts)
+    method, task = source.method, context.task
+    records = select_records(task.records, method.few_shot, context.turn, context.call, task.lent)
+    prompt = source.prompt_set.rehearsal(context, records, show_thoughts=method.show_act_thoughts)
     lines = [line for name in ("records", "history", "reply") for line in prompt.lines.get(name, ())]
     return "\n".join([*lines, call_line(context.call)])
 
@@ -135,23 +113,14 @@ def row(pair: Pair, mode: str, observation: Observation, text: str, shown: str =
 
 
 def _about(pair: Pair, mode: str, by: str, shown: str) -> FidelityRow:
-    return {
-        "task": pair.task.id,
-        "turn": pair.turn,
-        "index": pair.index,
-        "few_shot": mode,
-        "by": by,
-        "kind": pair.kind,
-        "recorded": recorded(pair),
-        "tool": pair.call.name,
-        "call": to_json(pair.call),
-        "truth": pair.truth,
-        "shown": shown,
-    }
+    """Which call, under which mode, answered by whom."""
+    where = {"task": pair.task.id, "turn": pair.turn, "index": pair.index, "few_shot": mode, "by": by}
+    call = {"tool": pair.call.name, "call": to_json(pair.call), "truth": pair.truth, "shown": shown}
+    return where | {"kind": pair.kind, "recorded": recorded(pair)} | call
 
 
 def _agreement(pair: Pair, valid: bool, said: JSON, shown: str) -> FidelityRow:
-    """The metrics of `envace.bench.fidelity.scores`, for a response that may be none (`valid` False)."""
+    """The metrics of `scores`, for a response that may be none (`valid` False)."""
     refused, refuses = is_error(pair.truth), valid and is_error(said)
     copied = grounded(said, pair.truth, shown)
     return {

@@ -1,6 +1,5 @@
 """(call, true response) pairs in the conversation they belong to.
 
-Flows in: tasks with records or a reference dialogue, and a world where one can be built. Flows out: `Pair`s.
 Invariant: a pair's history holds true responses only, and its truth was given by the world (or the data set)
 for that call at that point; a refusal is a truth like any other. A probe passes the tool's schema: a call
 that does not is refused before REHEARSE is asked.
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from envace.chat.text import canonical
 from envace.chat.validate import validate_call
 from envace.types import JSON, Message, Record, Task, ToolCall
-from envace.worlds.registry import World, make_world
+from envace.worlds.registry import make_world
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +36,17 @@ def pairs_of(task: Task, seed: int) -> list[Pair]:
     """Every call of the reference dialogue, and for each a faulty variant where a world can answer it."""
     made: list[Pair] = []
     done: list[ToolCall] = []  # reference calls so far
-    world = _world(task)
+    world = make_world(task) if task.world else None  # else the task brings only records
     for turn, history, calls, answers in _steps(task):
         for call, truth in zip(calls, answers):
             shared = {"task": task, "turn": turn, "history": history}
-            rng = random.Random(f"{seed}/{task.id}/{len(made)}")
-            wrong = None if world is None else spoilt(call, rng, lambda c: _passes(task, c))
-            if wrong is not None:
-                answer = _after(task, done).call(wrong).content
-                made.append(Pair(**shared, index=len(made), call=wrong, truth=answer, kind="probe"))
             if world is not None:
+                rng = random.Random(f"{seed}/{task.id}/{len(made)}")
+                wrong = spoilt(call, rng, lambda c: validate_call(c, task.tools)[0] is None)
+                if wrong is not None:
+                    other = make_world(task)  # of its own, in which the calls so far were made
+                    answer = [other.call(c).content for c in (*done, wrong)][-1]
+                    made.append(Pair(**shared, index=len(made), call=wrong, truth=answer, kind="probe"))
                 truth = world.call(call).content
             made.append(Pair(**shared, index=len(made), call=call, truth=truth, kind="reference"))
             done.append(call)
@@ -62,13 +62,9 @@ def choose(tasks: Sequence[Task], limit: int, seed: int) -> list[Pair]:
 
 def recorded(pair: Pair) -> bool:
     """Whether a record of this turn or an earlier one holds the very call with its true response."""
-    return any(
-        r.turn <= pair.turn
-        and r.call.name == pair.call.name
-        and canonical(r.call.arguments) == canonical(pair.call.arguments)
-        and canonical(r.result) == canonical(pair.truth)
-        for r in pair.task.records
-    )
+    arguments, truth = canonical(pair.call.arguments), canonical(pair.truth)
+    near = (r for r in pair.task.records if r.turn <= pair.turn and r.call.name == pair.call.name)
+    return any((canonical(r.call.arguments), canonical(r.result)) == (arguments, truth) for r in near)
 
 
 def spoilt(
@@ -78,10 +74,10 @@ def spoilt(
 
     None when no argument can be changed so that the call stays usable.
     """
-    texts = {n: v for n, v in call.arguments.items() if isinstance(v, str) and len(v) > 2}
     variants = [
         ToolCall(name=call.name, arguments={**call.arguments, name: wrong})
-        for name, value in texts.items()
+        for name, value in call.arguments.items()
+        if isinstance(value, str) and len(value) > 2
         for wrong in (value[1:], value[0] + value[:0:-1])
         if wrong != value
     ]
@@ -89,26 +85,13 @@ def spoilt(
     return rng.choice(variants) if variants else None
 
 
-def _passes(task: Task, call: ToolCall) -> bool:
-    """Whether a call gets past the schema, so that somebody is asked for its response."""
-    return validate_call(call, task.tools)[0] is None
-
-
-def _after(task: Task, calls: Sequence[ToolCall]) -> World:
-    """A world of its own in which the calls were made."""
-    world = make_world(task)
-    for call in calls:
-        world.call(call)
-    return world
-
-
-def _steps(task: Task) -> Iterator[tuple[int, tuple[Message, ...], list[ToolCall], list[JSON]]]:
-    """Per message with calls: its turn, what stands before it, its calls and their responses."""
+def _steps(task: Task) -> Iterator[tuple[int, tuple[Message, ...], tuple[ToolCall, ...], list[JSON]]]:
+    """Per message with calls: its turn, what stands before it, its calls and the responses behind them."""
     dialogue = task.reference or from_records(task.prefix, task.user_turns, task.records)
     for at, message in enumerate(dialogue):
         if message.calls:
             answers = [json.loads(m.content) for m in dialogue[at + 1 : at + 1 + len(message.calls)]]
-            yield message.turn, tuple(dialogue[:at]), list(message.calls), answers
+            yield message.turn, tuple(dialogue[:at]), message.calls, answers
 
 
 def from_records(
@@ -123,8 +106,3 @@ def from_records(
             dialogue.append(Message(role="assistant", content="", calls=(r.call,), turn=turn))
             dialogue.append(Message(role="tool", content=json.dumps(r.result), name=r.call.name, turn=turn))
     return tuple(dialogue)
-
-
-def _world(task: Task) -> World | None:
-    """The task's executable world, None for tasks that bring only records."""
-    return make_world(task) if task.world else None

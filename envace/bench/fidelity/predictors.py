@@ -1,6 +1,5 @@
 """What can be had without a model: predictors that answer the very calls a policy rehearses.
 
-Flows in: all measured pairs. Flows out: a response (or only a verdict) a pair.
 Invariant: a pair is predicted from other tasks' truths, or from the records shown for it; never from its own
 truth, nor from those of its own task.
 
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 from envace.bench.fidelity.pairs import Pair
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
+from envace.rollout.few_shot import nearness, select_records
 from envace.types import JSON
 
 NOTHING = object()  # no response at all, where None would be a JSON value
@@ -35,7 +35,7 @@ class Others:
     def truths(self, pair: Pair) -> Counter[str]:
         """How often each response was given to the pair's tool in other tasks; to any tool when never."""
         left = self.all - self.own[pair.task.id]
-        same, any_tool = Counter(), Counter()
+        same, any_tool = Counter[str](), Counter[str]()
         for (tool, truth), n in left.items():
             any_tool[truth] += n
             if tool == pair.call.name:
@@ -44,9 +44,7 @@ class Others:
 
 
 def constant(pair: Pair, others: Others) -> JSON:
-    """The most frequent response; the first in the alphabet of equals; NOTHING when there is no
-    other task.
-    """
+    """The most frequent response, of equals the first in the alphabet; NOTHING without another task."""
     found = others.truths(pair)
     return json.loads(min(found, key=lambda t: (-found[t], t))) if found else NOTHING
 
@@ -60,9 +58,6 @@ def majority(pair: Pair, others: Others) -> bool | None:
 
 def copy(pair: Pair, few_shot: str) -> JSON:
     """The nearest shown record's result; NOTHING when the mode shows none."""
-    from envace.rollout.few_shot import nearness, select_records
-
     shown = select_records(pair.task.records, few_shot, pair.turn, pair.call, pair.task.lent)
-    if not shown:
-        return NOTHING
-    return max(enumerate(shown), key=lambda r: (nearness(r[1], pair.call), r[0]))[1].result
+    nearest = max(enumerate(shown), key=lambda r: (nearness(r[1], pair.call), r[0]), default=None)
+    return nearest[1].result if nearest else NOTHING

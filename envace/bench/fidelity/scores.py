@@ -1,8 +1,7 @@
-"""Rows of compared calls -> scores with intervals.
+"""Rows of compared calls (`measure`) -> scores with intervals.
 
-Flows in: rows as `envace.bench.fidelity.measure` makes them. Flows out: `Score`s by name. Invariant: a score
-is the mean over tasks of the mean over a task's calls, its interval resamples whole tasks; a share of nothing
-has no score.
+Invariant: a score is the mean over tasks of the mean over a task's calls, its interval resamples whole tasks;
+a share of nothing has no score.
 
 Names: `<mode>/<metric>` of the policy's responses to all calls, `<mode>/<predictor>/<metric>` of a
 predictor's; `<mode>/recorded/...` the same over the calls a record shows the answer of (named so in every
@@ -56,10 +55,15 @@ def summarise(rows: Sequence[FidelityRow], *, bootstrap: int, seed: int = 0) -> 
     """Every score of the module's docstring that the rows have."""
     named: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
-        for prefix, metrics in _places(row):
-            for metric in metrics:
-                if row[metric] is not None:
-                    named.setdefault(f"{prefix}/{metric}", []).append((row["task"], float(row[metric])))
+        mode, own = row["few_shot"], row["by"] == POLICY
+        who = "" if own else f"/{row['by']}"
+        names = [f"{mode}{who}/{m}" for m in METRICS]
+        names += [f"{mode}/recorded{who}/{m}" for m in METRICS if row["recorded"]]
+        names += [f"{mode}/{row['kind']}/exact", f"{mode}/tool/{row['tool']}/exact"] if own else []
+        for name in names:
+            value = row[name.rpartition("/")[2]]
+            if value is not None:
+                named.setdefault(name, []).append((row["task"], float(value)))
     return {name: score(values, bootstrap, seed) for name, values in named.items()}
 
 
@@ -70,15 +74,3 @@ def score(values: Iterable[tuple[str, float]], bootstrap: int, seed: int) -> Sco
         by_task.setdefault(task, []).append(value)
     mean, low, high = cluster_bootstrap(by_task, bootstrap, seed)
     return Score(value=mean, low=low, high=high, calls=sum(map(len, by_task.values())), tasks=len(by_task))
-
-
-def _places(row: FidelityRow) -> list[tuple[str, Sequence[str]]]:
-    """Where a row counts, and with which metrics."""
-    mode, own = row["few_shot"], row["by"] == POLICY
-    who = "" if own else f"/{row['by']}"
-    places: list[tuple[str, Sequence[str]]] = [(f"{mode}{who}", METRICS)]
-    if row["recorded"]:
-        places.append((f"{mode}/recorded{who}", METRICS))
-    if own:
-        places += [(f"{mode}/{row['kind']}", ("exact",)), (f"{mode}/tool/{row['tool']}", ("exact",))]
-    return places

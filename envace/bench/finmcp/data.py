@@ -1,20 +1,23 @@
 """Where FinMCP-Bench's rows are: the hub's pinned revision, or files of one's own.
 
-Flows in: options. Flows out: paths of verified files. `python -m envace.bench.finmcp.data` fetches them
-beforehand.
-Invariant: the hub's files are those of one commit with the checksums named here; they are kept below the
-state folder and never copied into the project (their licence, CC-BY-NC-SA-4.0, does not allow it).
+`python -m envace.bench.finmcp.data` fetches them beforehand. Invariant: the hub's files are those of one
+commit with the checksums named here; they are kept below the state folder and never copied into the project
+(their licence, CC-BY-NC-SA-4.0, does not allow it).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from envace.bench.harness.planning import check_one_of, read_options
 from envace.bench.harness.spec import HarnessEnv
-from envace.errors import UserError
+from envace.config import parse
+from envace.data.fetch import fetch, place
+from envace.data.source_files import SourceRecord
+from envace.errors import UserError, boundary
 from envace.types import JSON
 
 HUB = "DianJin/FinMCP-Bench"
@@ -27,33 +30,20 @@ ENDINGS = (".json", ".jsonl")
 class FinMcpOptions:
     """`bench.options.finmcp`."""
 
-    uri: str = HUB
-    """id of the hub, or a file or folder of one's own"""
-    revision: str = REVISION
-    """of the hub"""
+    uri: str = HUB  # id of the hub, or a file or folder of one's own
+    revision: str = REVISION  # of the hub
     patterns: tuple[str, ...] = ("test/*",)
-    sha256: dict[str, str] = field(default_factory=lambda: dict(SUMS))
-    """file of the hub -> checksum"""
-    mode: str = "replay"
-    """replay | live"""
-    mcp_url: str = ""
-    """live: the tool server; "{key}" in it is replaced by the key"""
-    mcp_transport: str = "sse"
-    """live: sse | http (streamable)"""
-    mcp_key_env: str = ""
-    """live: variable that holds the tool server's key"""
-    mcp_timeout_s: float = 60.0
-    """live: for one call"""
-    tools: str = ""
-    """file with tool schemas; empty: the server's own, or mined from the gold calls"""
-    max_calls: int = 20
-    """tool calls in one user turn"""
-    template_kwargs: bool = True
-    """tell the agent's chat template whether to think"""
-    tasks: tuple[str, ...] = ()
-    """ids, of every subset; empty is all (then `limit` applies)"""
-    parallel: int = 1
-    """jobs beside each other (the harness runner's)"""
+    sha256: dict[str, str] = field(default_factory=lambda: dict(SUMS))  # file of the hub -> checksum
+    mode: str = "replay"  # replay | live
+    mcp_url: str = ""  # live: the tool server; "{key}" in it is replaced by the key
+    mcp_transport: str = "sse"  # live: sse | http (streamable)
+    mcp_key_env: str = ""  # live: variable that holds the tool server's key
+    mcp_timeout_s: float = 60.0  # live: for one call
+    tools: str = ""  # file with tool schemas; empty: the server's own, or mined from the gold calls
+    max_calls: int = 20  # tool calls in one user turn
+    template_kwargs: bool = True  # tell the agent's chat template whether to think
+    tasks: tuple[str, ...] = ()  # ids, of every subset; empty is all (then `limit` applies)
+    parallel: int = 1  # jobs beside each other (the harness runner's)
 
     @classmethod
     def of(cls, options: dict[str, JSON]) -> FinMcpOptions:
@@ -62,10 +52,8 @@ class FinMcpOptions:
         check_one_of("finmcp", "mode", made.mode, ("replay", "live"))
         check_one_of("finmcp", "mcp_transport", made.mcp_transport, ("sse", "http"))
         if made.live and not made.mcp_url:
-            raise UserError(
-                "finmcp: mode live needs mcp_url, the address of a tool server; name one, "
-                "or set mode: replay (not official)"
-            )
+            other = "name one, or set mode: replay (not official)"
+            raise UserError(f"finmcp: mode live needs mcp_url, the address of a tool server; {other}")
         return made
 
     @property
@@ -76,29 +64,24 @@ class FinMcpOptions:
     def is_local(self) -> bool:
         return Path(self.uri).exists() or self.uri.endswith(ENDINGS) or self.uri.startswith((".", "/"))
 
-    @property
-    def version(self) -> str:
-        return "local" if self.is_local else self.revision
-
 
 def lacking(env: HarnessEnv) -> list[str]:
     """What `make harnesses` says of rows that are not here; they belong to no environment."""
-    from envace.config import parse
-    from envace.data.fetch import place
-    from envace.data.source_files import SourceRecord
-
     own = FinMcpOptions()
-    source = {"source": "hub", "uri": own.uri, "revision": own.revision, "patterns": list(own.patterns)}
-    if SourceRecord.read(place(parse({"data": source}))).complete:
-        return []
-    return [
-        f"the rows ({HUB}, {REVISION[:8]}) are not here yet: `python -m envace.bench.finmcp.data` fetches "
-        "them from the hub (once, or at the first run), or name files of your own by bench.options.finmcp.uri"
-    ]
+    params = parse({"data": _source(own.uri, own.revision, own.patterns, {})})
+    get = "`python -m envace.bench.finmcp.data` fetches them from the hub (once, or at the first run)"
+    return (
+        []
+        if SourceRecord.read(place(params)).complete
+        else [
+            f"the rows ({HUB}, {REVISION[:8]}) are not here yet: {get}, or name files of your own by "
+            "bench.options.finmcp.uri"
+        ]
+    )
 
 
 def files(options: FinMcpOptions) -> list[Path]:
-    """The files with the rows, fetched first where they are the hub's and not here yet. Raises DataError,
+    """The files with the rows; the hub's are fetched where they are not here yet. Raises DataError,
     UserError.
     """
     if not options.is_local:
@@ -115,22 +98,20 @@ def files(options: FinMcpOptions) -> list[Path]:
 def _fetched(
     uri: str, revision: str, patterns: tuple[str, ...], sums: tuple[tuple[str, str], ...]
 ) -> tuple[Path, ...]:
-    from envace.config import parse
-    from envace.data.fetch import fetch, place
-
     ours = dict(sums) == SUMS and (uri, revision) != (
         HUB,
         REVISION,
-    )  # checksums of our pin, asked of other data
-    known = {} if ours else dict(sums)
-    source = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns), "sha256": known}
-    params = parse({"data": source})
+    )  # our pin's checksums, asked of other data
+    params = parse({"data": _source(uri, revision, patterns, {} if ours else dict(sums))})
     fetched = fetch(params, place(params))
     return tuple(fetched.folder / f.name for f in fetched.files if f.name.endswith(ENDINGS))
 
 
-if __name__ == "__main__":
-    from envace.errors import boundary
+def _source(uri: str, revision: str, patterns: Sequence[str], sums: Mapping[str, str]) -> dict[str, JSON]:
+    asked = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns)}
+    return asked | ({"sha256": dict(sums)} if sums else {})
 
+
+if __name__ == "__main__":
     with boundary("finmcp"):
         print("\n".join(map(str, files(FinMcpOptions()))))

@@ -18,8 +18,7 @@ from envace.bench.harness import answers
 from envace.io.chat_client import ChatClient, ChatFault, ChatReply
 from envace.types import JSON
 
-THOUGHTS = ("reasoning_content", "reasoning")
-"""Where servers put them."""
+THOUGHTS = ("reasoning_content", "reasoning")  # where servers put them
 
 
 class Failed(Exception):
@@ -45,14 +44,14 @@ class Chat:
         try:
             reply = await self.client.ask(body | self.body)
         except ChatFault as fault:
+            why = f"unreachable ({fault.detail if fault.reason == 'unreachable' else fault})"
+            why = "no_chat_completion" if fault.reason == "malformed" else why
+            overflow = False
             if fault.status:
                 problem = answers.refusal_of(fault.status, fault.said)
-                detail = f" ({fault.said[: answers.NAMED]})" if fault.said else ""
-                raise Failed(f"agent: {problem}{detail}", by_agent=problem == "context_overflow") from None
-            why = fault.detail if fault.reason == "unreachable" else str(fault)
-            raise Failed(
-                "agent: no_chat_completion" if fault.reason == "malformed" else f"agent: unreachable ({why})"
-            ) from None
+                why = problem + (f" ({fault.said[: answers.NAMED]})" if fault.said else "")
+                overflow = problem == "context_overflow"
+            raise Failed(f"agent: {why}", by_agent=overflow) from None
         for call in reply.message.get("tool_calls") or ():
             if not answers.well_formed(call if isinstance(call, dict) else {}):
                 detail = json.dumps(call, ensure_ascii=False)[: answers.NAMED]
@@ -64,18 +63,13 @@ class Chat:
 class Played:
     """What became of a conversation."""
 
-    groups: list[list[str]] = field(default_factory=list)
-    """Names called, one list per message of the model."""
-    messages: list[ChatMessage] = field(default_factory=list)
-    """User and system messages with what was played."""
-    stops: list[str] = field(default_factory=list)
-    """How each turn ended."""
-    status: str = "scored"
-    """scored | agent_failure | infra_failure"""
+    groups: list[list[str]] = field(default_factory=list)  # names called, one list per message of the model
+    messages: list[ChatMessage] = field(default_factory=list)  # user and system messages with what was played
+    stops: list[str] = field(default_factory=list)  # how each turn ended
+    status: str = "scored"  # scored | agent_failure | infra_failure
     error: str = ""
     tokens: int = 0
-    replies: int = 0
-    """Of the model."""
+    replies: int = 0  # of the model
 
 
 async def play(row: FinMcpRow, chat: Chat, tools: Tools, max_calls: int) -> Played:
@@ -95,17 +89,21 @@ async def play(row: FinMcpRow, chat: Chat, tools: Tools, max_calls: int) -> Play
 async def _turn(
     played: Played, messages: list[ChatMessage], chat: Chat, tools: Tools, max_calls: int, about: str
 ) -> str:
+    async def answered(call: ChatMessage) -> ChatMessage:
+        name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+        text = await tools.call(name, arguments)
+        return {"role": "tool", "tool_call_id": call["id"], "name": name, "content": text}
+
     calls = 0
     while True:
         reply = await chat.ask(messages, tools.schemas, f"{about}/{played.replies}")
         played.replies += 1
         played.tokens += (reply.tokens_in or 0) + (reply.tokens_out or 0)
         said = _said(reply, played.replies)
-        new = [said]
         asked = said.get("tool_calls", [])
         if asked:
             played.groups.append([c["function"]["name"] for c in asked])
-            new += await asyncio.gather(*(_answered(c, tools) for c in asked))
+        new = [said, *(await asyncio.gather(*map(answered, asked)))]
         messages += new
         played.messages += new
         calls += len(asked)
@@ -121,24 +119,13 @@ def _said(reply: ChatReply, n: int) -> ChatMessage:
     """The model's message as it stands in its own history: text, calls, and thoughts in the field they came
     in.
 
-    Whether a thought is shown again is the chat template's business, as in training. A call without an id is
-    given one.
+    Whether a thought is shown again is the chat template's business, as in training. Calls without an id get
+    one.
     """
     made: ChatMessage = {"role": "assistant", "content": reply.text}
     made |= {name: reply.message[name] for name in THOUGHTS if reply.message.get(name)}
-    if reply.calls:
-        made["tool_calls"] = [
-            {
-                "id": call.id or f"call-{n}-{i}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for i, call in enumerate(reply.calls)
-        ]
+    for i, call in enumerate(reply.calls):
+        function = {"name": call.name, "arguments": call.arguments}
+        asked = {"id": call.id or f"call-{n}-{i}", "type": "function", "function": function}
+        made.setdefault("tool_calls", []).append(asked)
     return made
-
-
-async def _answered(call: ChatMessage, tools: Tools) -> ChatMessage:
-    function = call["function"]
-    text = await tools.call(function["name"], json.loads(function["arguments"]))
-    return {"role": "tool", "tool_call_id": call["id"], "name": function["name"], "content": text}

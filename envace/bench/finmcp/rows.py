@@ -12,36 +12,31 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple
 
 from envace.errors import DataError
 from envace.types import JSON
 
-SUBSETS = {"single step": "single", "multi step": "multi", "multi turn": "multi_turn"}
-"""As the rows say: as we do."""
+SUBSETS = {
+    "single step": "single",
+    "multi step": "multi",
+    "multi turn": "multi_turn",
+}  # as the rows say: as we do
 KEPT = ("role", "content", "tool_calls", "tool_call_id", "name")  # of a gold message, for the model
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 ROLES = {"system", "user", "assistant", "tool"}
-UNREAD = "malformed_call"
-"""How a turn ends in which the model left a call in the text that the server could not read."""
-ChatMessage = dict[str, JSON]
-"""In OpenAI's form."""
+UNREAD = "malformed_call"  # how a turn ends in which the model left a call in the text that nobody could read
+ChatMessage = dict[str, JSON]  # in OpenAI's form
+ToolSchema = dict[str, JSON]  # OpenAI's function schema
 
 
-class ToolSchema(TypedDict):
-    """OpenAI's function schema."""
-
-    type: str
-    function: dict[str, JSON]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
+class RecordedCall(NamedTuple):
     """A gold call with its recorded reply: `RecordedCall("get_quote", {"code": "X"}, '{"price": 1}')`."""
 
     name: str
-    arguments: JSON
+    arguments: JSON  # text that is no JSON stays text
     reply: str
 
 
@@ -50,12 +45,9 @@ class FinMcpRow:
     """One conversation."""
 
     id: str
-    subset: str
-    """single | multi | multi_turn"""
-    level: str
-    """easy | medium | hard"""
-    scenery: str
-    """First part of the scenery."""
+    subset: str  # single | multi | multi_turn
+    level: str  # easy | medium | hard
+    scenery: str  # first part of the scenery
     messages: tuple[ChatMessage, ...]
 
     @property
@@ -64,15 +56,15 @@ class FinMcpRow:
 
     @property
     def groups(self) -> list[list[RecordedCall]]:
-        """Gold calls, one list per assistant message: calls of one message are parallel."""
-        replies = {
-            m.get("tool_call_id"): str(m.get("content") or "") for m in self.messages if m["role"] == "tool"
-        }
-        return [
-            [_recorded(call, replies.get(call["id"], "")) for call in m["tool_calls"]]
-            for m in self.messages
-            if m["role"] == "assistant" and m.get("tool_calls")
-        ]
+        """Gold calls with the replies that follow them, one list per assistant message: its calls are
+        parallel.
+        """
+        made = []
+        for at, message in enumerate(self.messages):
+            if message["role"] == "assistant" and message.get("tool_calls"):
+                replies = list(takewhile(lambda m: m["role"] == "tool", self.messages[at + 1 :]))
+                made.append([_recorded(call, replies) for call in message["tool_calls"]])
+        return made
 
     @property
     def gold(self) -> list[list[str]]:
@@ -96,16 +88,27 @@ def read(paths: Iterable[Path]) -> list[FinMcpRow]:
     """Every row of the files, in order. Raises DataError naming file and row for one that does not fit."""
     rows: dict[str, FinMcpRow] = {}
     for path in paths:
-        for k, data in enumerate(_items(path)):
+        text = path.read_text(encoding="utf-8")
+        try:
+            lines = (
+                [json.loads(line) for line in text.split("\n") if line.strip()]
+                if path.suffix == ".jsonl"
+                else 0
+            )
+            items = json.loads(text) if lines == 0 else lines
+        except ValueError as e:
+            raise DataError(f"{path.name} is not JSON ({e}); fetch it anew") from None
+        if not isinstance(items, list):
+            raise DataError(f"{path.name} is not a list of rows")
+        for k, data in enumerate(items):
             try:
                 row = _row(data)
             except (KeyError, TypeError, AttributeError, ValueError) as e:
                 why = f"{type(e).__name__}: {e}"
                 raise DataError(f"FinMCP: {path.name}, row {k} does not fit ({why})") from None
             if rows.setdefault(row.task, row) != row:
-                raise DataError(
-                    f"{path.name}, row {k}: another row has the id {row.task}; correct one of the two"
-                )
+                another = f"another row has the id {row.task}; correct one of the two"
+                raise DataError(f"{path.name}, row {k}: {another}")
     if not rows:
         raise DataError("FinMCP: the files hold no rows; correct options.uri or options.patterns")
     return list(rows.values())
@@ -118,33 +121,20 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def mined_tools(rows: Sequence[FinMcpRow]) -> list[ToolSchema]:
-    """Tool schemas as far as gold calls show them: names and types of arguments, no descriptions, none
-    required.
-    """
-    seen: dict[str, dict[str, str]] = {}
+    """Tool schemas as gold calls show them: names and types of arguments, no descriptions, none required."""
+    seen: dict[str, dict[str, JSON]] = {}
     for call in (call for row in rows for call in row.recorded):
         properties = seen.setdefault(call.name, {})
         for name, value in call.arguments.items() if isinstance(call.arguments, dict) else ():
-            properties.setdefault(str(name), TYPES.get(type(value), "string"))
-    schemas = []
-    for name, types in sorted(seen.items()):
-        parameters = {"type": "object", "properties": {k: {"type": t} for k, t in sorted(types.items())}}
-        function = {"name": name, "description": name, "parameters": parameters}
-        schemas.append(ToolSchema(type="function", function=function))
-    return schemas
+            properties.setdefault(str(name), {"type": TYPES.get(type(value), "string")})
+    parameters = {name: {"type": "object", "properties": dict(sorted(p.items()))} for name, p in seen.items()}
+    return [schema_of(name, None, parameters[name]) for name in sorted(seen)]
 
 
-def _items(path: Path) -> list[JSON]:
-    text = path.read_text(encoding="utf-8")
-    try:
-        if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.split("\n") if line.strip()]
-        data = json.loads(text)
-    except ValueError as e:
-        raise DataError(f"{path.name} is not JSON ({e}); fetch it anew") from None
-    if not isinstance(data, list):
-        raise DataError(f"{path.name} is not a list of rows")
-    return data
+def schema_of(name: str, description: str | None, parameters: dict[str, JSON]) -> ToolSchema:
+    """A tool as a function schema."""
+    function = {"name": name, "description": description or name, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def _row(data: JSON) -> FinMcpRow:
@@ -171,11 +161,15 @@ def _message(message: ChatMessage, k: int) -> ChatMessage:
     return made | {"content": message.get("content") or ""}
 
 
-def _recorded(call: ChatMessage, reply: str) -> RecordedCall:
-    """Arguments as data; text that is no JSON stays text."""
-    text = call["function"].get("arguments")
+def _recorded(call: ChatMessage, replies: list[ChatMessage]) -> RecordedCall:
+    """A call with the first of the replies that names it or none, which is taken from them."""
+    text, reply = call["function"]["arguments"], ""
+    for at, message in enumerate(replies):
+        if str(message.get("tool_call_id", call["id"])) == call["id"]:
+            reply = str(replies.pop(at).get("content") or "")
+            break
     try:
         arguments = json.loads(text) if text else {}
-    except (ValueError, TypeError):
+    except ValueError:
         arguments = text
     return RecordedCall(call["function"]["name"], arguments, reply)

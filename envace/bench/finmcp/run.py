@@ -2,8 +2,7 @@
 
 Flows in: a job file (rows, tasks, endpoint, tools; keys by the names of variables). Flows out:
 `samples.jsonl`, one line per finished conversation, and progress on standard output.
-Invariant: a line is written whole or not at all; run again, it plays only what has no line yet or failed for
-reasons that are not the agent's.
+Invariant: run again, it plays only what has no line yet or failed for reasons that are not the agent's.
 """
 
 from __future__ import annotations
@@ -19,27 +18,25 @@ from dataclasses import asdict
 from pathlib import Path
 
 from envace.bench.finmcp.play import Chat, Played, play
-from envace.bench.finmcp.rows import FinMcpRow, ToolSchema, mined_tools, read
-from envace.bench.finmcp.tools import Replay, Tools, connect, schema_of
+from envace.bench.finmcp.rows import FinMcpRow, ToolSchema, mined_tools, read, schema_of
+from envace.bench.finmcp.tools import Replay, Tools, connect
 from envace.bench.harness import answers
 from envace.io.chat_client import ChatClient, ChatOptions
 from envace.types import JSON
 
 SERVER_TRIES, SERVER_PAUSE_S = 3, 2.0
 FINISHED = ("scored", "agent_failure")
-FinMcpJob = dict[str, JSON]
-"""As `adapter` writes it."""
+FinMcpJob = dict[str, JSON]  # as `adapter` writes it
 
 
 async def run(job: FinMcpJob) -> None:
     """Play what is owed."""
     rows = {r.task: r for r in read([Path(p) for p in job["rows"]])}
-    out, n, began = Path(job["out"]), len(job["tasks"]), time.monotonic()
+    out, n, began, agent = Path(job["out"]), len(job["tasks"]), time.monotonic(), job["agent"]
     done = {line["task"] for line in answers.read_rows(out) if line["status"] in FINISHED}
     schemas, room = offered(job, list(rows.values())), asyncio.Semaphore(job["concurrency"])
     if done:
         print(f"{len(done)} of {n} conversations are here already", flush=True)
-    agent = job["agent"]
     options = ChatOptions(
         model=agent["model"],
         servers={agent["url"]: 1.0},
@@ -55,7 +52,7 @@ async def run(job: FinMcpJob) -> None:
         async def one(task: str) -> None:
             async with room:
                 line = await sample(rows[task], chat, schemas, job)
-            append(out, line)
+            answers.append_row(out, line)
             done.add(task)
             spent = time.monotonic() - began
             print(f"{len(done)} of {n}, {spent:.0f} s: {task} {line['status']} {line['error']}", flush=True)
@@ -83,9 +80,7 @@ async def _attempt(row: FinMcpRow, chat: Chat, schemas: list[ToolSchema] | None,
         async with _tools(row, schemas, job) as tools:
             try:
                 played = await play(row, chat, tools, job["max_calls"])
-            except (
-                Exception
-            ) as e:  # a mistake of ours ends one conversation, under its own name, and not the job
+            except Exception as e:  # a mistake of ours ends one conversation, under its name, and not the job
                 played = Played(status="infra_failure", error=f"harness: {_named(e)}")
     except Exception as e:  # the connection's own, often a group; what was played before it closed stands
         if played.status == "infra_failure":
@@ -95,8 +90,7 @@ async def _attempt(row: FinMcpRow, chat: Chat, schemas: list[ToolSchema] | None,
 
 @asynccontextmanager
 async def _tools(row: FinMcpRow, schemas: list[ToolSchema] | None, job: FinMcpJob) -> AsyncIterator[Tools]:
-    server = job.get("server")
-    if server is None:
+    if not (server := job.get("server")):
         yield Replay(schemas or [], row.recorded)
         return
     key = os.environ.get(server["key"], "") if server["key"] else ""
@@ -118,19 +112,11 @@ def offered(job: FinMcpJob, rows: Sequence[FinMcpRow]) -> list[ToolSchema] | Non
     schemas = []
     for tool in json.loads(Path(job["tools"]).read_text(encoding="utf-8")):
         if "function" in tool:
-            schemas.append(ToolSchema(type="function", function=tool["function"]))
+            schemas.append({"type": "function", "function": tool["function"]})
         else:  # as a tool server lists it
             parameters = tool.get("inputSchema") or tool.get("input_schema") or tool.get("parameters")
             schemas.append(schema_of(tool["name"], tool.get("description"), parameters or {"type": "object"}))
     return schemas
-
-
-def append(out: Path, line: dict[str, JSON]) -> None:
-    """After a line that a kill cut short, on a line of its own."""
-    with out.open("ab+") as f:
-        f.seek(max(f.seek(0, os.SEEK_END) - 1, 0))
-        torn = f.read(1) not in (b"", b"\n")
-        f.write(b"\n" * torn + json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
 if __name__ == "__main__":

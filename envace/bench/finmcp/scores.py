@@ -34,19 +34,14 @@ def counts(gold: Groups, predicted: Groups) -> dict[str, float]:
     `emr` is what the published code compares: the flat lists of names are equal. `emr_described` is what the
     paper says: calls that the gold conversation makes in parallel may come in any order.
     """
-
-    def ratio(part: int, whole: int) -> float:
-        return part / whole if whole else 0.0
-
     want, got = [n for g in gold for n in g], [n for g in predicted for n in g]
     hits = sum((Counter(want) & Counter(got)).values())
-    fp, fn = len(got) - hits, len(want) - hits
     rest = iter(got)
     same = all(Counter(group) == Counter([n for _, n in zip(group, rest)]) for group in gold)
-    made = {"tp": hits, "fp": fp, "fn": fn, "one": 1, "emr": want == got}
-    made |= {"emr_described": len(want) == len(got) and same}
-    made |= {"precision": ratio(hits, hits + fp), "recall": ratio(hits, hits + fn)}
-    made |= {"f1": ratio(2 * hits, 2 * hits + fp + fn)}
+    made: dict[str, float] = {"tp": hits, "fp": len(got) - hits, "fn": len(want) - hits, "one": 1}
+    made |= {"emr": want == got, "emr_described": len(want) == len(got) and same}
+    made |= {"precision": hits / max(len(got), 1), "recall": hits / max(len(want), 1)}
+    made |= {"f1": 2 * hits / max(len(got) + len(want), 1)}
     return {name: float(value) for name, value in made.items()}
 
 

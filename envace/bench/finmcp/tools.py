@@ -1,6 +1,5 @@
 """Who answers a tool call: a tool server (live), or the recorded conversation (replay).
 
-Flows in: a call. Flows out: the text a model is shown.
 Invariant: what a server sends is untrusted text: it becomes the content of a tool message, cut to a length,
 and nothing else. A tool that fails is an observation; a server that cannot be reached is a failure of the
 run.
@@ -11,15 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from envace.bench.finmcp.rows import RecordedCall, ToolSchema
+from envace.bench.finmcp.rows import RecordedCall, ToolSchema, schema_of
 from envace.types import JSON
 
 if TYPE_CHECKING:  # of the harness's environment
-    from mcp import Client, MCPError
-    from mcp_types import CallToolResult
+    from mcp import Client
 
 UNKNOWN = "there is no tool of this name"
 NO_RECORD = "no reply to this tool is recorded in this conversation"
@@ -43,66 +41,53 @@ def error_text(why: str) -> str:
     return json.dumps({"error": why}, ensure_ascii=False)
 
 
+def offers(schemas: Sequence[ToolSchema], name: str) -> bool:
+    """Whether a tool of this name is among them."""
+    return any(schema["function"]["name"] == name for schema in schemas)
+
+
 @dataclass
 class Replay:
     """Recorded replies: of the same call, else of another call of the same tool, else a fixed error."""
 
     schemas: list[ToolSchema]
     recorded: Sequence[RecordedCall]
-    kinds: dict[str, int] = field(default_factory=lambda: {"exact": 0, "other": 0, "none": 0})
 
     async def call(self, name: str, arguments: dict[str, JSON]) -> str:
         same = [r for r in self.recorded if r.name == name]
-        exact = [r for r in same if _canonical(r.arguments) == _canonical(arguments)]
-        self.kinds["exact" if exact else "other" if same else "none"] += 1
-        if found := exact or same:
-            return found[0].reply[:LONGEST]
-        return error_text(NO_RECORD if name in _names(self.schemas) else UNKNOWN)
+        if same:
+            wanted = json.dumps(arguments, sort_keys=True)
+            exact = (r for r in same if json.dumps(r.arguments, sort_keys=True) == wanted)
+            return next(exact, same[0]).reply[:LONGEST]
+        return error_text(NO_RECORD if offers(self.schemas, name) else UNKNOWN)
 
 
-def _canonical(value: JSON) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _names(schemas: Sequence[ToolSchema]) -> set[str]:
-    return {s["function"]["name"] for s in schemas}
-
-
+@dataclass
 class LiveTools:
     """A session with a tool server."""
 
-    def __init__(self, client: Client, schemas: list[ToolSchema]):
-        self.client, self.schemas = client, schemas
+    client: Client
+    schemas: list[ToolSchema]
 
     async def call(self, name: str, arguments: dict[str, JSON]) -> str:
         from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
-        if name not in _names(self.schemas):
+        if not offers(self.schemas, name):
             return error_text(UNKNOWN)
         try:
             result = await self.client.call_tool(name, arguments)
         except MCPError as e:
-            if _lost(e):
+            code = getattr(getattr(e, "error", None), "code", None)
+            if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):  # it tells of the connection, not of the call
                 raise ServerFailed(str(e)) from e
             return error_text(str(e)[:LONGEST])
         except Exception as e:  # whatever the transport raises
             raise ServerFailed(f"{type(e).__name__}: {e}") from e
-        return _text(result)[:LONGEST]
-
-
-def _lost(error: MCPError) -> bool:
-    """Whether a protocol error tells of the connection, not of the call."""
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
-
-    return getattr(getattr(error, "error", None), "code", None) in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
-
-
-def _text(result: CallToolResult) -> str:
-    """The texts of a result, one after the other; what is no text is named."""
-    parts = [b.text if b.type == "text" else f"[{b.type}]" for b in result.content]
-    if not parts and result.structured_content is not None:
-        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return "\n".join(parts)
+        parts = [b.text if b.type == "text" else f"[{b.type}]" for b in result.content]
+        if not parts and result.structured_content is not None:
+            parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+        return "\n".join(parts)[:LONGEST]
 
 
 @asynccontextmanager
@@ -127,21 +112,11 @@ async def connect(
             http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
             session = Client(streamable_http_client(url, http_client=http), read_timeout_seconds=timeout_s)
         client = await stack.enter_async_context(session)
-        yield LiveTools(client, schemas or await _listed(client))
-
-
-async def _listed(client: Client) -> list[ToolSchema]:
-    """The server's tools as function schemas, all pages of them."""
-    tools, cursor, more = [], None, True
-    while more:
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        more = bool(cursor)
-    return [schema_of(t.name, t.description, t.input_schema) for t in tools]
-
-
-def schema_of(name: str, description: str | None, parameters: dict[str, JSON]) -> ToolSchema:
-    """A tool as a function schema."""
-    function = {"name": name, "description": description or name, "parameters": parameters}
-    return ToolSchema(type="function", function=function)
+        listed, cursor = list(schemas or ()), None
+        while schemas is None:  # all pages
+            page = await client.list_tools(cursor=cursor)
+            listed += [schema_of(t.name, t.description, t.input_schema) for t in page.tools]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        yield LiveTools(client, listed)

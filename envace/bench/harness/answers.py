@@ -8,7 +8,9 @@ harnesses.
 """
 
 import json
+import os
 import re
+import warnings
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 LEFT_IN_TEXT = "call markup in the text"  # how a malformed call shows when the server's parser gave it up
@@ -100,13 +102,26 @@ def well_formed(call):
 
 
 def read_rows(file):
-    """The objects of a JSON Lines file; none where there is no file. A line cut off by a kill is one that is
-    missing.
+    """The objects of a JSON Lines file; none where there is no file. A line torn by a kill is left out, and a
+    warning counts such lines.
     """
-    rows = []
-    for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
+    rows, torn = [], 0
+    for line in file.read_text(encoding="utf-8", errors="replace").split("\n") if file.exists() else ():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line) if line.strip() else None
         except ValueError:
+            torn += 1
             continue
-    return [row for row in rows if isinstance(row, dict)]
+        rows += [row] if isinstance(row, dict) else []
+    if torn:
+        warnings.warn(f"{file.parent.name}/{file.name}: {torn} torn lines left out", stacklevel=2)
+    return rows
+
+
+def append_row(file, row):
+    """Add a line, behind one that a kill tore on a line of its own."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab+") as out:
+        out.seek(max(out.seek(0, os.SEEK_END) - 1, 0))
+        torn = out.read(1) not in (b"", b"\n")
+        out.write(b"\n" * torn + json.dumps(row, ensure_ascii=False).encode() + b"\n")

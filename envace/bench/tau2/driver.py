@@ -3,7 +3,7 @@ imported by us.
 
 Flows in: a job file (arguments of `tau2 run`, one list per run; endpoints; where results go). Flows out: what
 tau² writes, and errors.jsonl for the fork, which keeps no cause of a failed dialogue.
-Invariant: tau²'s agent, user simulator, environment and graders are untouched. What is set from outside: the
+Invariant: tau²'s agent, user simulator, environment and graders are untouched. Set from outside are the
 judge's model and address (constants in tau²), the key of each request (so that none stands in the arguments
 that tau² copies into its results), and an answer to its question whether to resume.
 """
@@ -21,6 +21,7 @@ answers = SimpleNamespace(**runpy.run_path(str(ANSWERS)))
 
 
 def main(file):
+    """Every run of the job, going on from what an interrupted one left."""
     job = json.loads(Path(file).read_text())
     results = Path(job["results"])
     keep_earlier(results, job["fork"])
@@ -29,23 +30,26 @@ def main(file):
     give_keys(job["routes"], job["concurrency"])
     place_judge(job["judge"])
     if job["fork"]:
+        from tau2.utils.display import ConsoleDisplay
+
         note_errors(results.with_name("errors.jsonl"))
-        resume_unasked()
+        # the fork has no --auto-resume and asks on the terminal
+        ConsoleDisplay.console.input = lambda *args, **kwargs: "y"
     for argv in job["runs"]:
         sys.argv = ["tau2", *argv]
         tau2.cli.main()
 
 
 def keep_earlier(results, fork):
-    """Resuming draws a failed dialogue again; what it left first stays on file, an agent's failure counts
+    """Resuming draws a failed dialogue again; what it left first stays on file: an agent's failure counts
     from there.
     """
     if not results.exists():
         return
-    number = len(list(results.parent.glob("before-*.json"))) + 1
-    results.replace(results.with_name(f"before-{number}.json"))
+    earlier = results.with_name(f"before-{len(list(results.parent.glob('before-*.json'))) + 1}.json")
+    results.replace(earlier)
     try:
-        kept = json.loads(results.with_name(f"before-{number}.json").read_text())
+        kept = json.loads(earlier.read_text())
     except ValueError:
         return  # cut off while the fork wrote it: the run starts over
     if fork:  # upstream drops its failed rows itself
@@ -72,9 +76,8 @@ def give_keys(routes, concurrency):
             return plain(*args, **kwargs)
         where = (kwargs.get("model"), kwargs.get("api_base"))
         if where not in variables:
-            raise RuntimeError(
-                f"no endpoint was given for model {where[0]}: its role is not part of this evaluation"
-            )
+            nobody = f"no endpoint was given for model {where[0]}"
+            raise RuntimeError(f"{nobody}: its role is not part of this evaluation")
         kwargs["api_key"] = os.environ.get(variables[where]) or "EMPTY"
         while True:
             try:
@@ -108,26 +111,11 @@ def note_errors(file):
         try:
             return plain(*args, **kwargs)
         except Exception as error:
-            row = {
-                "task_id": kwargs["task"].id,
-                "seed": kwargs["seed"],
-                "error_type": type(error).__name__,
-                "error": str(error),
-                "error_traceback": traceback.format_exc(),
-            }
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a") as out:
-                out.write(json.dumps(row) + "\n")
+            said = {"task_id": kwargs["task"].id, "seed": kwargs["seed"], "error_type": type(error).__name__}
+            answers.append_row(file, said | {"error": str(error), "error_traceback": traceback.format_exc()})
             raise
 
     tau2.run.run_task = run_task
-
-
-def resume_unasked():
-    """The fork has no --auto-resume and asks on the terminal."""
-    from tau2.utils.display import ConsoleDisplay
-
-    ConsoleDisplay.console.input = lambda *args, **kwargs: "y"
 
 
 if __name__ == "__main__":

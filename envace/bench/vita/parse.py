@@ -32,8 +32,7 @@ Verdict = tuple[SampleStatus, str]
 
 def samples_of(run: RawRun, request: EvalRequest) -> Iterator[SampleRecord]:
     """One record for each planned task of the job that was seen."""
-    roles = request.roles
-    clean = Redactor([to_json(e) for e in (roles.agent, roles.user, roles.judge) if e])
+    clean = Redactor([to_json(endpoint) for endpoint in request.roles.filled().values()])
     trials = sorted({trial for _, trial in run.job.planned})
     simulations = _simulations(run.folder / "results.json", trials)
     attempts: dict[str, list[Attempt]] = {}
@@ -69,9 +68,7 @@ def samples_of(run: RawRun, request: EvalRequest) -> Iterator[SampleRecord]:
 
 
 def _simulations(path: Path, trials: Sequence[int]) -> dict[tuple[str, int], Simulation]:
-    """(task, trial) -> its simulation. A file that cannot be read holds none: the harness was killed while
-    writing.
-    """
+    """(task, trial) -> its simulation; none from a file that the harness was killed over."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -91,29 +88,23 @@ def _by_agent(tried: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in tried if not a["ok"] and a["role"] == "agent" and a["problem"] in AGENT_CAUSED]
 
 
-def _cause_of(attempt: Attempt) -> str:
-    """The name of what ended an attempt: "agent: malformed_call", "judge: unreadable", "harness: ..."."""
-    if attempt["problem"]:
-        return f"{attempt['role']}: {attempt['problem']}"
-    if attempt["role"] == "judge":
-        return "judge: unreadable"
-    return f"harness: {attempt.get('error', 'unknown')}"
-
-
 def _dropped(tried: Sequence[Attempt]) -> Verdict:
     """A task that upstream leaves out of its results."""
     failures, own = [a for a in tried if not a["ok"]], _by_agent(tried)
     if not failures:  # finished, and lost before it was written
         return INFRA, "harness: result not written"
     first = (own or failures)[0]
-    detail = f" ({first['detail']})" if first["detail"] else ""
-    return AGENT if own else INFRA, _cause_of(first) + detail
+    cause = f"{first['role']}: {first['problem']}"
+    if not first["problem"]:
+        judged = first["role"] == "judge"
+        cause = "judge: unreadable" if judged else f"harness: {first.get('error', 'unknown')}"
+    return AGENT if own else INFRA, cause + (f" ({first['detail']})" if first["detail"] else "")
 
 
 def _scored(info: dict[str, JSON], stop: str, metrics: dict[str, float], tried: Sequence[Attempt]) -> Verdict:
     """A task that upstream counts."""
     if own := _by_agent(tried):
-        return AGENT, f"{_cause_of(own[0])}, then tried again"
+        return AGENT, f"agent: {own[0]['problem']}, then tried again"
     if stop in ENDED_BY_AGENT:
         return AGENT, f"agent: {ENDED_BY_AGENT[stop]}"
     if metrics["malformed"]:
@@ -123,17 +114,13 @@ def _scored(info: dict[str, JSON], stop: str, metrics: dict[str, float], tried: 
             every = len(info["window_evaluations"])
             return INFRA, f"judge: unreadable ({unread} of {every} answers name no rubric)"
         if cut := sum(a.get("judge_cut", 0) for a in tried if a["ok"]):
-            return (
-                INFRA,
-                f"judge: cut short ({cut} answers ended at the judge's token limit; raise its max_tokens)",
-            )
+            limit = "ended at the judge's token limit; raise its max_tokens"
+            return INFRA, f"judge: cut short ({cut} answers {limit})"
     return SCORED, ""
 
 
 def _metrics(simulation: Simulation, info: dict[str, JSON]) -> dict[str, float]:
-    """`judge_unreadable`: answers that changed nothing as they name no rubric; upstream keeps the old states
-    then.
-    """
+    """`judge_unreadable`: answers that name no rubric; upstream keeps the old states then."""
     rubrics, windows = info.get("nl_rubrics") or [], info.get("window_evaluations") or []
     said = [m for m in simulation["messages"] if m["role"] == "assistant"][1:]  # the first greeting is fixed
     judged = [str(w.get("assistant_message_content") or "") for w in windows]

@@ -1,4 +1,4 @@
-"""VitaBench's sample records -> score records: strict and upstream scores per subset, pass^k and pass@k, two
+"""VitaBench's sample records -> score records: strict and upstream per subset, pass^k and pass@k, two
 averages.
 
 Invariant: `strict` counts an agent's failure 0; `upstream` is the mean over what upstream kept, beside it;
@@ -48,19 +48,19 @@ def records(
             bootstrap=bootstrap,
             **identity,
         )
-        rewards[subset], values[subset] = base[0], summary.values_by_task(own, "reward")
-        made += [*base, *_repeated(base[0], values[subset], bootstrap), _upstream(base[0], own)]
+        reward, values[subset] = base[0], summary.values_by_task(own, "reward")
+        kept = [s.metrics["upstream"] for s in own if "upstream" in s.metrics and reward.score is not None]
+        printed = summary.upstream_record(reward, (float(np.mean(kept)), None, None) if kept else None)
+        repeated = _repeated(reward, values[subset], bootstrap)
+        made += [*base, *repeated, replace(printed, n_scored=len(kept), floors={})]
+        rewards[subset] = reward
     if not made:
         return made
     why = [f"{name}: not asked for" for name in absent]
     why += [f"{name}: incomplete" for name, r in rewards.items() if r.score is None]
-    return made + summary.averages(
-        list(rewards.values()),
-        None if why else values,
-        skipped=why,
-        bootstrap=bootstrap,
-        all_there=not absent,
-    )
+    counted, parts = None if why else values, list(rewards.values())
+    how = {"skipped": why, "bootstrap": bootstrap, "all_there": not absent}
+    return made + summary.averages(parts, counted, **how)
 
 
 def _repeated(base: ScoreRecord, values: Values, bootstrap: int) -> list[ScoreRecord]:
@@ -69,16 +69,8 @@ def _repeated(base: ScoreRecord, values: Values, bootstrap: int) -> list[ScoreRe
     for k in range(2, base.n_trials + 1):
         there = base.score is not None and all(len(v) >= k for v in values.values())
         for name, of in REPEATED.items():
-            found = (
-                cluster_bootstrap(chances(values, k, of), bootstrap, base.seed) if there else summary.WITHHELD
-            )
-            score, low, high = found
+            score, low, high = summary.WITHHELD
+            if there:
+                score, low, high = cluster_bootstrap(chances(values, k, of), bootstrap, base.seed)
             made.append(replace(base, metric=f"{name}_{k}", score=score, low=low, high=high, floors={}))
     return made
-
-
-def _upstream(base: ScoreRecord, samples: Sequence[SampleRecord]) -> ScoreRecord:
-    """The mean over the simulations upstream kept; what it dropped is not in it."""
-    kept = [s.metrics["upstream"] for s in samples if base.score is not None and "upstream" in s.metrics]
-    found = (float(np.mean(kept)), None, None) if kept else None
-    return replace(summary.upstream_record(base, found), n_scored=len(kept), floors={})

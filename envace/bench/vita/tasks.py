@@ -1,4 +1,4 @@
-"""Which VitaBench this is: the pinned revision, its task files, and the tasks in them.
+"""Which VitaBench this is: the pinned revision, its options, its task files, and the tasks in them.
 
 Invariant: a task file is used only when its git blob id is the one the pinned revision lists, so that a copy
 of the repository without its large files says which domain cannot run instead of running another.
@@ -22,16 +22,14 @@ from envace.types import JSON
 REVISION = "96f3b8529d8ea38d330de2405af7e32a1454f6cd"
 ADDRESS = "https://github.com/meituan-longcat/vitabench"
 LANGUAGES = {"chinese": "tasks.json", "english": "tasks_en.json"}
-# subset -> (what the harness calls it, folder of its tasks)
-DOMAINS = {
+DOMAINS = {  # subset -> (what the harness calls it, folder of its tasks)
     "delivery": ("delivery", "delivery"),
     "instore": ("instore", "instore"),
     "ota": ("ota", "ota"),
     "cross": ("delivery,instore,ota", "cross_domain"),
 }
 FOLDER = "data/vita/domains"
-# git blob ids of the task files at REVISION
-BLOBS = {
+BLOBS = {  # git blob ids of the task files at REVISION
     "cross_domain/tasks.json": "62484752dacff51d0b5cf261d489608e84f5e957",
     "cross_domain/tasks_en.json": "440ff4a5db00847122aae5b18690b93408473bd9",
     "delivery/tasks.json": "4b8f2843f2a37c00b65d66dfc3ce1d60ef1c7df1",
@@ -47,18 +45,13 @@ BLOBS = {
 class VitaOptions:
     """`bench.options.vita`."""
 
-    uri: str = ADDRESS
-    """or a local git directory that holds the revision"""
+    uri: str = ADDRESS  # or a local git directory that holds the revision
     language: str = "chinese"
     max_steps: int = 300
-    send_seed: bool = True
-    """upstream sets a seed and never sends it"""
-    template_kwargs: bool = True
-    """tell the agent's chat template whether to think"""
-    tasks: tuple[str, ...] = ()
-    """upstream ids, of every subset; empty is all (then `limit` applies)"""
-    parallel: int = 1
-    """jobs beside each other (the harness runner's)"""
+    send_seed: bool = True  # upstream sets a seed and never sends it
+    template_kwargs: bool = True  # tell the agent's chat template whether to think
+    tasks: tuple[str, ...] = ()  # upstream ids, of every subset; empty is all (then `limit` applies)
+    parallel: int = 1  # jobs beside each other (the harness runner's)
 
     @classmethod
     def of(cls, options: dict[str, JSON]) -> VitaOptions:
@@ -83,7 +76,7 @@ def task_file(env: HarnessEnv, subset: str, language: str) -> Path:
     """The verified task file of a subset."""
     if subset not in DOMAINS:
         raise UserError(f"vita has no subset {subset!r}; it has {', '.join(DOMAINS)}")
-    name = _name(subset, language)
+    name = f"{DOMAINS[subset][1]}/{LANGUAGES[language]}"
     path = env.source / FOLDER / name
     if not path.is_file():
         raise UserError(
@@ -98,24 +91,22 @@ def task_file(env: HarnessEnv, subset: str, language: str) -> Path:
 
 def data_hash(subsets: Iterable[str], language: str) -> str:
     """Of the task files of these subsets."""
-    return hashlib.sha256("".join(BLOBS[_name(s, language)] for s in sorted(subsets)).encode()).hexdigest()
+    files = (f"{DOMAINS[subset][1]}/{LANGUAGES[language]}" for subset in sorted(subsets))
+    return hashlib.sha256("".join(BLOBS[file] for file in files).encode()).hexdigest()
 
 
 def lacking(env: HarnessEnv) -> list[str]:
     """What `make harnesses` says of the task files that this copy of the repository does not hold."""
     absent = []
-    for subset in DOMAINS:
-        for language in LANGUAGES:
-            try:
-                task_file(env, subset, language)
-            except UserError:
-                absent.append(f"{subset} ({language})")
-    if not absent:
-        return []
-    return [
+    for subset, language in ((s, x) for s in DOMAINS for x in LANGUAGES):
+        try:
+            task_file(env, subset, language)
+        except UserError:
+            absent.append(f"{subset} ({language})")
+    whole = f"build it from {ADDRESS}, or from a whole clone"
+    return absent and [
         f"cannot run {', '.join(absent)}: the git source lacks their task files (copies without large files "
-        f"do); build it from {ADDRESS}, or from a whole clone: "
-        'make harnesses ARGS="vita --uri vita=/path/to/clone"'
+        f'do); {whole}: make harnesses ARGS="vita --uri vita=/path/to/clone"'
     ]
 
 
@@ -124,10 +115,6 @@ def without_work(task: dict[str, JSON]) -> bool:
     criteria = task.get("evaluation_criteria") or {}
     states = criteria.get("expected_states") or []
     return not criteria.get("overall_rubrics") and not any(s.get("state_rubrics") for s in states)
-
-
-def _name(subset: str, language: str) -> str:
-    return f"{DOMAINS[subset][1]}/{LANGUAGES[language]}"
 
 
 @lru_cache(maxsize=16)
