@@ -20,7 +20,7 @@ from envace.policy.scripted import DoNothingPolicy, RandomPolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.sources import EnvironmentSource
-from envace.types import Answer, Episode, Task
+from envace.types import Answer, Episode, Task, ToolCall
 from envace.worlds.desk.floors import floor_policies as desk_floors
 from envace.worlds.registry import World, kind_of, make_world, same_state
 
@@ -34,17 +34,13 @@ def committed(task: Task, episode: Episode) -> dict[str, float]:
     rewards, required = [], True
     for turn, checklist in enumerate(task.checklist):
         verdicts = [judge_item(item, task, turn, episode.messages) for item in checklist]
-        broken = next((v for v in verdicts if v.answer is Answer.UNSCORED), None)
-        if broken:
+        if broken := next((v for v in verdicts if v.answer is Answer.UNSCORED), None):
             raise DataError(f"task {task.id}, turn {turn}, item {broken.item_id}: {broken.reason}")
         held = [v.answer is Answer.YES for v in verdicts]
         rewards.append(sum(i.weight for i, yes in zip(checklist, held) if yes))
         required &= all(yes for i, yes in zip(checklist, held) if i.required_for_next_turn)
-    world = make_world(task)
-    for call in episode.real_calls:
-        world.call(call)
     steps = sum(m.role == "assistant" for m in episode.messages)
-    success = required and same_state(world, end_state(task))
+    success = required and same_state(_after(task, episode.real_calls), end_state(task))
     return {"success": float(success), "checklist": sum(rewards) / len(rewards), "steps": float(steps)}
 
 
@@ -52,8 +48,12 @@ def end_state(task: Task) -> World:
     """A fresh world after the calls of the task's reference dialogue. Raises DataError when it has none."""
     if not task.reference:
         raise DataError(f"task {task.id} has no reference dialogue, so the state it should end in is unknown")
+    return _after(task, [c for m in task.reference for c in m.calls])
+
+
+def _after(task: Task, calls: Sequence[ToolCall]) -> World:
     world = make_world(task)
-    for call in (c for m in task.reference for c in m.calls):
+    for call in calls:
         world.call(call)
     return world
 
@@ -61,10 +61,8 @@ def end_state(task: Task) -> World:
 async def floor_scores(
     tasks: Sequence[Task], seed: int, policies: Mapping[str, Policy] | None = None
 ) -> dict[str, dict[str, float]]:
-    """What agents without skill score in the true world, one episode per task:
-    `{"do_nothing": {"success": 0.0, "checklist": 0.0, "steps": 1.0}, "random": {...}}`.
-
-    `policies` are further ones, by name.
+    """What agents without skill score in the true world, one episode per task: `{"do_nothing": {"success":
+    0.0, "checklist": 0.0, "steps": 1.0}, "random": {...}}`. `policies` are further ones.
     """
     scores = {}
     agents = {"do_nothing": DoNothingPolicy(), "random": RandomPolicy(seed), **(policies or {})}

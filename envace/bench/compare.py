@@ -2,9 +2,8 @@
 
 Flows in: the sample records of both, and which score. Flows out: the difference with its interval.
 Invariant: what is differenced is the score itself, with its strata, weights and sums, over the tasks that
-both have scored; each resample draws the same tasks for both. Where both scored the same tasks, the
-difference is that of the two published scores, so the two can never disagree in sign. A score that is
-withheld for lack of a part has none.
+both have scored; each resample draws the same tasks for both. Where both scored the same tasks, it is the
+difference of the two published scores. A score that is withheld for lack of a part has none.
 """
 
 from __future__ import annotations
@@ -38,9 +37,7 @@ class Statistic:
     counts: bool = False  # a task is FinMCP's counts, not a reward
 
     def values(self, samples: Sequence[SampleRecord]) -> dict[str, np.ndarray]:
-        """Task -> its mean reward, or its counts summed over trials. Raises ValueError when a sample lacks
-        them.
-        """
+        """Task -> its mean reward, or its counts summed over trials. ValueError when a sample lacks them."""
         own = [s for s in samples if s.task.split("/", 1)[0] in self.needs]
         if not self.counts:
             by_task = values_by_task(own, "reward")
@@ -86,12 +83,18 @@ def difference(
     scored.
     """
     a, b = what.values(after), what.values(before)
-    strata = _paired(what, a, b)
-    seen = {task.split("/", 1)[0] for task in a.keys() & b.keys()}
-    if not strata or not (what.counts or set(what.needs) <= seen):
+    both, pairs = sorted(a.keys() & b.keys()), dict[str, list[np.ndarray]]()
+    if not both or not (what.counts or set(what.needs) <= {task.split("/", 1)[0] for task in both}):
         return None
-    found = stratified(strata, lambda m: what.of(_side(m, 0)) - what.of(_side(m, 1)), n, seed)
-    return found, sum(len(tasks) for tasks in strata.values())
+    for task in both:  # in the order of the tasks' names
+        pairs.setdefault(what.stratum(task), []).append(np.stack([a[task], b[task]], axis=-1))
+    strata = {name: np.array(own, float) for name, own in pairs.items()}  # [tasks, ..., 2]
+
+    def gain(means: Means) -> Number:
+        new, old = ({name: m[..., side] for name, m in means.items()} for side in (0, 1))
+        return what.of(new) - what.of(old)
+
+    return stratified(strata, gain, n, seed), len(both)
 
 
 def average(parts: Mapping[str, tuple[Statistic, Sequence[SampleRecord]]], n: int, seed: int) -> Interval:
@@ -106,17 +109,3 @@ def average(parts: Mapping[str, tuple[Statistic, Sequence[SampleRecord]]], n: in
         return sum(what.of(own[name]) for name, (what, _) in parts.items()) / len(parts)
 
     return stratified({name: np.array(v, float) for name, v in strata.items()}, of, n, seed)
-
-
-def _paired(
-    what: Statistic, a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Stratum -> [tasks, ..., 2], in the order of the tasks' names."""
-    strata: dict[str, list[np.ndarray]] = {}
-    for task in sorted(a.keys() & b.keys()):
-        strata.setdefault(what.stratum(task), []).append(np.stack([a[task], b[task]], axis=-1))
-    return {name: np.array(pairs, float) for name, pairs in strata.items()}
-
-
-def _side(means: Means, which: int) -> Means:
-    return {name: m[..., which] for name, m in means.items()}

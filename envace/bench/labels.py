@@ -1,7 +1,5 @@
 """What two runs must share to be compared: the labels that every benchmark writes under the same names.
 
-Flows in: a request, and what the adapter knows of its data. Flows out: entries of `ScoreRecord.versions`; the
-setup of a score, and in which of its parts two differ.
 Invariant: `user`, `judge`, `thinking` and `data` stand in every score, "none" where nobody plays the part; a
 score that lacks one of them came from elsewhere and is comparable with nothing.
 """
@@ -26,27 +24,17 @@ def labels(
     request: EvalRequest, data_hash: str, *, user: bool = False, judge: bool = False
 ) -> dict[str, str]:
     """`user`, `judge`: whether the benchmark asks one."""
-    roles = request.roles
-    return {
-        "user": roles.user.model if user and roles.user else NONE,
-        "judge": roles.judge.model if judge and roles.judge else NONE,
-        "thinking": thinking_of(request),
-        "data": data_hash[:DIGITS],
-    }
+    played, parts = request.roles.filled(), {"user": user, "judge": judge}
+    names = {role: played[role].model if asks and role in played else NONE for role, asks in parts.items()}
+    return names | {"thinking": thinking_of(request), "data": data_hash[:DIGITS]}
 
 
 def identity_of(
     env: HarnessEnv, request: EvalRequest, data_hash: str, said: Identity, versions: Mapping[str, str]
 ) -> Identity:
-    """What stands in every score of an evaluation; `said` by the caller wins, its versions come before
-    `versions`.
-    """
-    known: Identity = {
-        "harness": env.identity,
-        "variant": request.variant,
-        "seed": request.seed,
-        "data_hash": data_hash,
-    }
+    """What stands in every score; `said` by the caller wins, its versions come before `versions`."""
+    known: Identity = {"harness": env.identity, "variant": request.variant}
+    known |= {"seed": request.seed, "data_hash": data_hash}
     return {**known, **said, "versions": {**said.get("versions", {}), **versions}}
 
 
@@ -61,5 +49,4 @@ def setup(score: ScoreRecord) -> dict[str, str]:
 
 def differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     """Names of what is not the same in two setups, or not known of one: ["judge"]."""
-    names = dict.fromkeys([*a, *b])
-    return [k for k in names if a.get(k) != b.get(k) or UNKNOWN in (a.get(k), b.get(k))]
+    return [k for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k) or UNKNOWN in (a.get(k), b.get(k))]

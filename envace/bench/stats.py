@@ -45,9 +45,7 @@ def stratified(
 
 
 def mean_of_strata(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
-    """Macro average: the plain mean over strata of the mean over their tasks, which are drawn within each
-    stratum.
-    """
+    """Macro average: the plain mean over strata of the mean over their tasks, drawn within each stratum."""
     means = {name: task_means(values) for name, values in strata.items()}
     return stratified(means, lambda m: sum(m.values()) / len(m), n, seed)
 
@@ -64,8 +62,7 @@ def paired_bootstrap(a: Values, b: Values, n: int, seed: int) -> Interval:
     Trials need not be equal in number. Raises ValueError when the two were not scored on the same tasks:
     which tasks to compare on is the caller's decision.
     """
-    if a.keys() != b.keys():
-        only = sorted(a.keys() ^ b.keys())
+    if only := sorted(a.keys() ^ b.keys()):
         raise ValueError(f"{len(only)} tasks are in one of the two only, e.g. {only[0]}")
     return interval(task_means(a) - task_means(b), n, seed)
 
@@ -83,19 +80,7 @@ def any_succeeds(n: int, won: int, k: int) -> float:
 def chances(
     values: Values, k: int, of: Callable[[int, int, int], float] = all_succeed
 ) -> dict[str, list[float]]:
-    """Task -> the chance of one of the two above, without bias. Raises ValueError for a task of fewer than k
-    trials.
-    """
+    """Task -> one of the two chances above, without bias. ValueError for a task of fewer than k trials."""
     if short := next((t for t, v in values.items() if len(v) < k), None):
         raise ValueError(f"task {short} has {len(values[short])} trials, pass^{k} needs {k}")
     return {task: [of(len(v), sum(x >= 1 for x in v), k)] for task, v in values.items()}
-
-
-def pass_hat_k(successes_by_task: Values, k: int) -> float:
-    """Chance that k trials of a task all succeed, averaged over tasks. Raises ValueError as
-    `chances` does.
-    """
-    if not successes_by_task:
-        raise ValueError("no tasks")
-    found = chances(successes_by_task, k)
-    return math.fsum(chance for (chance,) in found.values()) / len(found)

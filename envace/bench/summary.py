@@ -3,9 +3,9 @@
 Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` per
 metric, and the averages over the subsets of a benchmark.
 Invariant: scored + agent failures + infrastructure failures + missing = planned. A failure of the agent
-counts 0; a failure of the infrastructure has no score, and when more than `1 - min_complete` of the plan
-lacks one every number is withheld (None), what the harness itself would print included, so that losing
-samples can never raise one.
+counts 0; one of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one
+every number is withheld (None), what the harness itself would print included, so that losing samples can
+never raise one.
 """
 
 from __future__ import annotations
@@ -68,10 +68,8 @@ def complete_plan(samples: Iterable[SampleRecord], planned: Plan) -> list[Sample
         if key in seen or key not in owed:
             raise ValueError(f"sample {key} {'occurs twice' if key in seen else 'was not planned'}")
         seen[key] = sample
-    for task, trial in owed - seen.keys():
-        lost = SampleRecord(task=task, trial=trial, seed=0, status=SampleStatus.MISSING, error="never seen")
-        seen[task, trial] = lost
-    return [seen[key] for key in planned]
+    gone = {"seed": 0, "status": SampleStatus.MISSING, "error": "never seen"}
+    return [seen.get(key) or SampleRecord(task=key[0], trial=key[1], **gone) for key in planned]
 
 
 def values_by_task(samples: Iterable[SampleRecord], metric: str) -> dict[str, list[float]]:
@@ -134,32 +132,26 @@ def summarise(
     bootstrap: int = 2000,
     **identity: Unpack[Identity],
 ) -> list[ScoreRecord]:
-    """One record per metric, in the order of `metrics`.
-
-    `floors` is metric -> {agent: score}, e.g. {"success": {"do_nothing": 0.0}}.
-    """
+    """One record per metric, in the order of `metrics`. `floors` is metric -> {agent: score}."""
     full = complete_plan(samples, planned)
     complete, records = complete_enough(full, min_complete), []
     for metric in metrics:
-        values = values_by_task(full, metric)
-        found = (
-            cluster_bootstrap(values, bootstrap, identity.get("seed", 0)) if complete and values else WITHHELD
+        values, (score, low, high) = values_by_task(full, metric), WITHHELD
+        if complete and values:
+            score, low, high = cluster_bootstrap(values, bootstrap, identity.get("seed", 0))
+        made = ScoreRecord(
+            benchmark=benchmark,
+            subset=subset,
+            metric=metric,
+            score=score,
+            low=low,
+            high=high,
+            floors=dict((floors or {}).get(metric, {})),
+            scale=SCALES.get(metric, "0-1"),
+            **counted(full),
+            **identity,
         )
-        score, low, high = found
-        records.append(
-            ScoreRecord(
-                benchmark=benchmark,
-                subset=subset,
-                metric=metric,
-                score=score,
-                low=low,
-                high=high,
-                floors=dict((floors or {}).get(metric, {})),
-                scale=SCALES.get(metric, "0-1"),
-                **counted(full),
-                **identity,
-            )
-        )
+        records.append(made)
     return records
 
 
@@ -169,10 +161,6 @@ def upstream_record(strict: ScoreRecord, found: Interval | None) -> ScoreRecord:
     return replace(strict, source="upstream", score=score, low=low, high=high)
 
 
-# --- over the subsets of a benchmark
-# ---------------------------------------------------------------------------
-
-
 def summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
     """The first of several subsets' records with the counts of all; labels that differ are joined by ";"."""
     names = ("n_tasks", "n_scored", "n_agent_failure", "n_infra_failure", "n_missing")
@@ -180,13 +168,9 @@ def summed(parts: Sequence[ScoreRecord]) -> ScoreRecord:
     keys = dict.fromkeys(key for p in parts for key in p.versions)
     versions = {k: "; ".join(dict.fromkeys(p.versions[k] for p in parts if k in p.versions)) for k in keys}
     data = [p.data_hash for p in parts]
-    return replace(
-        parts[0],
-        **counts,
-        n_trials=max(p.n_trials for p in parts),
-        versions=versions,
-        data_hash=data[0] if len(set(data)) == 1 else hashlib.sha256("".join(data).encode()).hexdigest(),
-    )
+    one = data[0] if len(set(data)) == 1 else hashlib.sha256("".join(data).encode()).hexdigest()
+    trials = max(p.n_trials for p in parts)
+    return replace(parts[0], **counts, n_trials=trials, versions=versions, data_hash=one)
 
 
 def averages(
@@ -202,27 +186,17 @@ def averages(
     parts: the strict record of each subset. values: subset -> task -> values; None withholds both numbers,
     whose reasons stand in `skipped`. The floors are those of the subsets, where `all_there` and each has one.
     """
-    base, seed = summed(parts), parts[0].seed
     floors = [p.floors[DO_NOTHING] for p in parts if DO_NOTHING in p.floors]
-    sizes = [p.n_tasks for p in parts]
+    sizes, why = [p.n_tasks for p in parts], tuple(dict.fromkeys(skipped))
+    base = replace(summed(parts), source="derived", skipped=why, floors={})
     made = []
     for name, mean, weights in (("macro", mean_of_strata, [1] * len(parts)), ("micro", mean_of_tasks, sizes)):
-        score, low, high = mean(values, bootstrap, seed) if values else WITHHELD
-        own = {}
+        score, low, high = mean(values, bootstrap, base.seed) if values else WITHHELD
+        own = replace(base, subset=name, score=score, low=low, high=high)
         if all_there and len(floors) == len(parts):
-            own = {DO_NOTHING: math.fsum(f * w for f, w in zip(floors, weights)) / sum(weights)}
-        made.append(
-            replace(
-                base,
-                subset=name,
-                source="derived",
-                score=score,
-                low=low,
-                high=high,
-                floors=own,
-                skipped=tuple(dict.fromkeys(skipped)),
-            )
-        )
+            floor = math.fsum(f * w for f, w in zip(floors, weights)) / sum(weights)
+            own = replace(own, floors={DO_NOTHING: floor})
+        made.append(own)
     return made
 
 

@@ -3,8 +3,8 @@
 Flows in: a policy and tasks with an executable world. Flows out: one `SampleRecord` per (task, trial), in
 plan order, and the episodes behind them.
 Invariant: every trial starts from a fresh world with a seed that depends on the task, the trial and the
-evaluation's seed only, so two policies meet the same conditions and can be compared in pairs. An episode that
-ended for reasons outside the policy has no score; one that ran into a budget is scored as it stands.
+evaluation's seed only, so that two policies can be compared in pairs. An episode that ended for reasons
+outside the policy has no score; one that ran into a budget is scored as it stands.
 """
 
 from __future__ import annotations
@@ -86,9 +86,8 @@ async def play(
     on_episode: Callable[[Episode], None] | None = None,
     **setting: Unpack[Setting],
 ) -> list[Episode]:
-    """Every task `trials` times, answered as `method` says; ids are `<prefix><task>/<trial>`.
-
-    Task by task, so that dead groups show early. Raises PoolAborted when only dead tasks come back.
+    """Every task `trials` times, answered as `method` says; ids are `<prefix><task>/<trial>`. Task by task,
+    so that dead groups show early. Raises PoolAborted when only dead tasks come back.
     """
     method, params, renderer = setting["method"], setting["params"], setting["renderer"]
     prompts, sampling = load_prompt_set(params.prompt_set), sampling_of(params, setting["temperature"])
@@ -141,11 +140,8 @@ def sample_of(task: Task, trial: int, episode: Episode) -> SampleRecord:
         error = episode.stop_detail or episode.unscored_reason or episode.stop.value
         return replace(known, status=SampleStatus.INFRA_FAILURE, error=error)
     count = episode.counters
-    cost = {
-        "calls": float(count.get("calls", 0)),
-        "tokens": float(count.get("tokens_act", 0) + count.get("tokens_rehearse", 0)),
-    }
-    metrics = committed(task, episode) | cost
+    tokens = float(count.get("tokens_act", 0) + count.get("tokens_rehearse", 0))
+    metrics = committed(task, episode) | {"calls": float(count.get("calls", 0)), "tokens": tokens}
     return replace(known, reward=metrics["success"], metrics=metrics)
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import harness_kit
 import pytest
 
-from envace.bench.harness import isolate, pipeline
+from envace.bench.harness import network, pipeline
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRoles, HarnessJob
 from envace.errors import EnvironmentUnready, StageFailed, UserError
@@ -42,7 +42,7 @@ def test_every_planned_sample_is_scored(served, tmp_path):
     assert score.score == 1.0 and score.n_scored == 6 and score.policy_hash == "p1"
     assert [s.task for s in samples] == ["a/0", "a/1", "a/2", "b/0", "b/1", "b/2"]
     assert [r.job.name for r in runs] == ["a-0", "b-0"] and all(
-        r.isolated == (isolate.wrap() is not None) for r in runs
+        r.isolated == (network.wrap() is not None) for r in runs
     )
 
 
@@ -183,7 +183,7 @@ def test_samples_of_another_run_fail_the_stage(served, tmp_path):
 def test_a_canary_key_is_in_no_file_of_the_outputs(tmp_path, monkeypatch, isolated):
     monkeypatch.setenv("CANARY_KEY", KEY)
     if not isolated:
-        monkeypatch.setattr(isolate, "wrap", lambda: None)
+        monkeypatch.setattr(network, "wrap", lambda: None)
     with harness_kit.server(key=KEY) as (url, seen):
         scores, samples, _ = go(url, tmp_path, key_env="CANARY_KEY", options={"faults": {"b/0": "infra"}})
     assert seen[0]["auth"] == f"Bearer {KEY}"  # it was used

@@ -15,12 +15,12 @@ import harness_kit
 import psutil
 import pytest
 
-from envace.bench.harness import isolate
+from envace.bench.harness import network
 from envace.bench.harness.run import run_job
 from envace.bench.harness.spec import HarnessEnv, HarnessJob, HarnessSpec
 from envace.errors import EnvironmentUnready
 
-ISOLATES = isolate.wrap() is not None
+ISOLATES = network.wrap() is not None
 
 
 def env(tmp_path):
@@ -130,9 +130,9 @@ def test_a_parent_that_is_ended_leaves_no_process(tmp_path, number, isolated):
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore it
-from envace.bench.harness import isolate, run
+from envace.bench.harness import network, run
 from envace.bench.harness.spec import HarnessEnv, HarnessSpec, HarnessJob
-if not {isolated}: isolate.wrap = lambda: None
+if not {isolated}: network.wrap = lambda: None
 spec = HarnessSpec(name="f", version="1", kind="none", lock="")
 env = HarnessEnv(spec=spec, root=Path("r"), python=Path(sys.executable), source=Path("."))
 code = "import os; print('up', flush=True); os.system('sleep {mark}')"
@@ -197,7 +197,7 @@ def test_an_address_under_another_name_is_renamed_inside_and_keeps_its_host_outs
             argv=(sys.executable, "-c", REACH, named),
         )
         result, log, _ = run(tmp_path, made)
-        inside = isolate.inside(made).job.argv[-1]
+        inside = network.inside(made).job.argv[-1]
     assert (
         json.loads(log) == ["hello", "hello"] and inside != named and inside.startswith("http://127.0.0.1:")
     )
@@ -225,7 +225,7 @@ def test_tls_is_spoken_outside_and_an_untrusted_server_is_a_broken_connection(tm
 
 
 def test_without_namespaces_a_job_runs_and_says_that_it_is_not_isolated(tmp_path, monkeypatch):
-    monkeypatch.setattr(isolate, "wrap", lambda: None)
+    monkeypatch.setattr(network, "wrap", lambda: None)
     with harness_kit.server() as (url, _):
         result, log, said = run(tmp_path, job(REACH, env={"URLS": url}, reaches=(url,)))
     assert json.loads(log) == ["hello"] and not result.isolated
@@ -247,8 +247,8 @@ def test_remote_addresses_get_ports_of_their_own_and_keep_their_password():
             "D": "https://api.example.community/v1",
         },
     )
-    ports = isolate.ports_of(made.reaches)
-    renamed = isolate.renamed(made, ports).env
+    ports = network.ports_of(made.reaches)
+    renamed = network.renamed(made, ports).env
     assert ports["http://localhost:8000"] == 8000 and len(set(ports.values())) == 3
     assert renamed["A"] == f"http://127.0.0.1:{ports['https://api.example.com:443']}/v1/x"
     assert renamed["B"] == f"http://u:p@127.0.0.1:{ports['http://gpu.example.com:8000']}/v1"

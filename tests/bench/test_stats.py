@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from envace.bench.stats import cluster_bootstrap, paired_bootstrap, pass_hat_k, stratified
+from envace.bench.stats import chances, cluster_bootstrap, paired_bootstrap, stratified
 
 
 def test_the_estimate_is_the_mean_over_tasks_of_trial_means():
@@ -81,10 +81,12 @@ def test_many_resamples_are_cut_into_chunks_with_the_right_total(monkeypatch):
     assert low < mean < high
 
 
-def test_pass_hat_k_by_hand():
-    wins = {"a": [1, 1, 0, 0], "b": [1, 1, 1, 1]}
-    assert pass_hat_k(wins, 1) == pytest.approx(0.75)
-    assert pass_hat_k(wins, 2) == pytest.approx((1 / 6 + 1) / 2)
-    assert pass_hat_k(wins, 4) == pytest.approx(0.5)
+@pytest.mark.parametrize(("k", "expected"), [(1, 0.75), (2, (1 / 6 + 1) / 2), (4, 0.5)])
+def test_pass_hat_k_by_hand(k, expected):
+    found = chances({"a": [1, 1, 0, 0], "b": [1, 1, 1, 1]}, k)
+    assert np.mean(list(found.values())) == pytest.approx(expected)
+
+
+def test_a_task_of_too_few_trials_has_no_chance():
     with pytest.raises(ValueError, match="4 trials, pass\\^5 needs 5"):
-        pass_hat_k(wins, 5)
+        chances({"a": [1, 1, 0, 0]}, 5)

@@ -1,3 +1,1 @@
-"""Upstream benchmark harnesses: pinned programs in environments of their own, run as processes that talk to
-endpoints.
-"""
+"""Upstream benchmark harnesses: pinned programs in environments of their own, run as processes."""

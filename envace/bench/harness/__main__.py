@@ -14,12 +14,8 @@ from pathlib import Path
 
 from envace.bench.harness.build import READY, build, find
 from envace.bench.harness.registry import HARNESSES, harness, lacking
-from envace.bench.harness.spec import HarnessEnv
 from envace.errors import UserError, boundary, describe
 from envace.types import JSON
-
-ROOT = Path(".harness")
-Found = tuple[bool, str]  # ready, and where or why not, with what data lack
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,56 +24,46 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("what", choices=("build", "list"))
     named = f"of {', '.join(HARNESSES)}; all of them by default"
     cli.add_argument("names", nargs="*", metavar="NAME", help=named)
-    cli.add_argument("--root", type=Path, default=ROOT, help="folder of the environments (.harness)")
+    root = "folder of the environments (.harness)"
+    cli.add_argument("--root", type=Path, default=Path(".harness"), help=root)
     other = "another address or a local git directory"
     cli.add_argument("--uri", action="append", default=[], metavar="NAME=SOURCE", help=other)
-    asked = cli.parse_args(argv)
-    sources = {}
+    asked, sources = cli.parse_args(argv), {}
     for text in asked.uri:
         name, _, source = text.partition("=")
         if name not in HARNESSES or not source:
             raise UserError(f"--uri {text}: write NAME=SOURCE with NAME one of {', '.join(HARNESSES)}")
         sources[name] = {"uri": source}
-    look = _built if asked.what == "build" else _listed
-    found = {name: look(name, asked.root, sources.get(name, {})) for name in asked.names or HARNESSES}
+    found, making = {}, asked.what == "build"
+    for name in asked.names or HARNESSES:
+        try:
+            found[name] = _look(name, asked.root, sources.get(name, {}), making)
+        except Exception as e:
+            if not (making or isinstance(e, UserError)):
+                raise
+            found[name] = False, describe(e)  # a row, a bug too: the other harnesses still get their turn
     width = max(map(len, found))
     for name, (ready, text) in found.items():
         print(f"{name:{width}}  {'ready  ' if ready else 'MISSING'}  {text}")
-    return 0 if all(ready for ready, _ in found.values()) or asked.what == "list" else 3
+    return 0 if all(ready for ready, _ in found.values()) or not making else 3
 
 
-def _built(name: str, root: Path, options: dict[str, JSON]) -> Found:
-    """Any failure becomes a row, a bug included: the other harnesses still get their turn."""
-    print(f"{name}: looking for its harness", flush=True)
-    try:
-        env = build(harness(name, **options), root, lambda line: print(line, flush=True))
-    except Exception as e:
-        return False, describe(e)
-    return True, _told(env, env.root)
-
-
-def _listed(name: str, root: Path, options: dict[str, JSON]) -> Found:
-    try:
-        spec = harness(name, **options)
-        env = find(spec, root)
-    except UserError as e:
-        return False, describe(e)
-    if spec.kind == "none":
-        return True, _told(env, root)
-    longer = tuple(other for other in HARNESSES if other != name and other.startswith(name))
-    folders = [p.parent.name for p in sorted(root.glob(f"{name}-*/{READY}")) if p.parent.name != spec.ref]
-    others = [folder for folder in folders if not folder.startswith(longer)]
-    beside = f"; beside it: {', '.join(others)}" if others else ""
+def _look(name: str, root: Path, options: dict[str, JSON], making: bool) -> tuple[bool, str]:
+    """Whether a harness is ready, and where, with what is beside it and what it lacks, or why not."""
+    if making:
+        print(f"{name}: looking for its harness", flush=True)
+    spec, beside = harness(name, **options), ""
+    env = build(spec, root, lambda line: print(line, flush=True)) if making else find(spec, root)
+    if not making and spec.kind != "none":
+        longer = tuple(other for other in HARNESSES if other != name and other.startswith(name))
+        folders = [p.parent.name for p in sorted(root.glob(f"{name}-*/{READY}"))]
+        others = [f for f in folders if f != spec.ref and not f.startswith(longer)]
+        beside = f"; beside it: {', '.join(others)}" if others else ""
     if env is None:
         return False, f"not built: make harnesses{beside}"
-    return True, _told(env, root / spec.ref, beside)
-
-
-def _told(env: HarnessEnv, folder: Path, beside: str = "") -> str:
-    """Where a harness is, what is beside it, and what it lacks."""
-    spec = env.spec
-    where = f"{folder} ({spec.label or spec.version[:12]})" if spec.kind != "none" else "needs no environment"
-    return "; BUT ".join([where + beside, *lacking(env)])
+    where = f"{root / spec.ref} ({spec.label or spec.version[:12]})"
+    where = "needs no environment" if spec.kind == "none" else where
+    return True, "; BUT ".join([where + beside, *lacking(env)])
 
 
 if __name__ == "__main__":

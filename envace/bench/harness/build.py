@@ -12,15 +12,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from envace.bench.harness import isolate, sources
-from envace.bench.harness.interpreters import find_python, find_uv
+from envace.bench.harness import network, sources
 from envace.bench.harness.spec import HarnessEnv, HarnessSpec, Say
 from envace.errors import EnvironmentUnready, StageFailed
 from envace.io import children
@@ -91,7 +93,7 @@ def ready(env: HarnessEnv) -> dict[str, JSON]:
 def _make(spec: HarnessSpec, root: Path, say: Say) -> HarnessEnv:
     """Everything into `<ref>.partial`, which takes its name when it is whole."""
     final, partial, scratch, log = (root / f"{spec.ref}{end}" for end in ("", ".partial", ".scratch", ".log"))
-    lock, env, began = LOCKS / spec.lock, HarnessEnv.at(spec, partial), time.monotonic()
+    lock, env, began, absent = LOCKS / spec.lock, HarnessEnv.at(spec, partial), time.monotonic(), []
     log.unlink(missing_ok=True)
     if not lock.is_file():
         raise EnvironmentUnready(
@@ -102,21 +104,19 @@ def _make(spec: HarnessSpec, root: Path, say: Say) -> HarnessEnv:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        absent = []
         if spec.kind == "git":  # first: it needs the least time to fail
             absent = sources.checkout(spec, env.source, scratch, log, say)
             _check_data(env)
         _install(env, lock, log, say)
         _check_data(env)
-        uri = Redactor().text(spec.uri)
         about = {
             "ref": spec.ref,
-            "spec": asdict(spec) | {"uri": uri},
+            "spec": asdict(spec) | {"uri": Redactor().text(spec.uri)},
             "lock": sha256(lock),
             "missing": absent,
+            "versions": smoke(env, log, say),
+            "seconds": round(time.monotonic() - began, 1),
         }
-        about["versions"] = smoke(env, log, say)
-        about["seconds"] = round(time.monotonic() - began, 1)
         write_text(partial / READY, json.dumps(about, indent=1))
         shutil.rmtree(final, ignore_errors=True)
         os.replace(partial, final)
@@ -131,32 +131,20 @@ def _make(spec: HarnessSpec, root: Path, say: Say) -> HarnessEnv:
 
 def _install(env: HarnessEnv, lock: Path, log: Path, say: Say) -> None:
     """The lock's packages, and a checkout importable. Raises EnvironmentUnready."""
-    spec, uv, python = env.spec, str(find_uv()), find_python(env.spec.python)
+    spec, uv, python = env.spec, str(find_uv()), str(find_python(env.spec.python))
     say(f"{spec.name}: installing locks/harness/{spec.lock} for Python {spec.python}")
     environ = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
     # who wants wheels of a folder alone says so to pip; uv has no variable for it
-    shelf = ["--no-index"] if environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else []
-    venv = [
-        *"venv --quiet --relocatable --no-config --python".split(),
-        str(python),
-        str(env.python.parents[1]),
-    ]
+    shelf = "--no-index" if environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else ""
+    venv = "venv --quiet --relocatable --no-config --python".split()
     # copies: a file linked with uv's cache would carry a change to every other environment
-    install = [
-        *"pip install --quiet --no-config --no-deps --link-mode copy --python".split(),
-        str(env.python),
-    ]
+    install = f"pip install --quiet --no-config --no-deps --link-mode copy {shelf} --python".split()
+    commands = [*venv, python, str(env.python.parents[1])], [*install, str(env.python), "-r", str(lock)]
     try:
-        for argv in (venv, [*install, *shelf, "-r", str(lock)]):
-            children.call(
-                [uv, *argv],
-                what=f"installation of {spec.name}",
-                log=log,
-                deadline_s=INSTALL_S,
-                say=say,
-                env=environ,
-            )
+        for argv in commands:
+            how = {"log": log, "deadline_s": INSTALL_S, "say": say, "env": environ}
+            children.call([uv, *argv], what=f"installation of {spec.name}", **how)
     except StageFailed as e:
         cause = f"locks/harness/{spec.lock} could not be installed: mend the lock, or look into the log"
         if any(sign in log.read_text(errors="replace").lower() for sign in OFFLINE):
@@ -180,26 +168,12 @@ def smoke(env: HarnessEnv, log: Path, say: Say) -> dict[str, str]:
     say(f"{name}: importing it")
     with tempfile.TemporaryDirectory(prefix="ea-") as home:
         found = Path(home, "versions.json")
-        environ = {
-            "HOME": home,
-            "TMPDIR": home,
-            "PATH": os.defpath,
-            "LANG": "C.UTF-8",
-            "PYTHONNOUSERSITE": "1",
-        }
-        environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
+        environ = {"HOME": home, "TMPDIR": home, "PATH": os.defpath, "LANG": "C.UTF-8"}
+        environ |= {"PYTHONNOUSERSITE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
         argv = [str(env.python), "-c", IMPORTS, str(found), *env.spec.imports]
+        how = {"log": log, "deadline_s": IMPORT_S, "say": say, "env": environ, "cwd": Path(home)}
         try:
-            children.call(
-                argv,
-                what=f"import of {name}",
-                log=log,
-                deadline_s=IMPORT_S,
-                say=say,
-                env=environ,
-                cwd=Path(home),
-                wrap=isolate.wrap() or (),
-            )
+            children.call(argv, what=f"import of {name}", wrap=network.wrap() or (), **how)
         except StageFailed as e:
             raise EnvironmentUnready(f"{e}: the lock of {name} does not fit it") from None
         return json.loads(found.read_text())
@@ -219,3 +193,47 @@ def _check_data(env: HarnessEnv) -> None:
 def _wrong_data(env: HarnessEnv) -> list[str]:
     files = {name: env.source / name for name in env.spec.data}
     return [name for name, f in files.items() if not f.is_file() or sha256(f) != env.spec.data[name]]
+
+
+def find_python(version: str) -> Path:
+    """An interpreter of that version ("3.12"): the variable PYTHON312, this one, PATH, pyenv, uv, in this
+    order; uv alone would not do, since it stops at a shim of pyenv. Raises EnvironmentUnready when there is
+    none.
+    """
+
+    def candidates() -> Iterator[str]:
+        if named := os.environ.get(variable):
+            yield named  # who names one does not want another
+            return
+        yield sys.executable
+        yield f"python{version}"
+        if root := _says("pyenv", "root"):
+            yield from sorted(map(str, Path(root, "versions").glob(f"{version}*/bin/python")), reverse=True)
+        yield _says(str(find_uv()), "python", "find", "--no-python-downloads", version)
+
+    variable = f"PYTHON{version.replace('.', '')}"
+    for candidate in candidates():
+        if _says(candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])") == version:
+            return Path(candidate)
+    raise EnvironmentUnready(
+        f"no Python {version} found; install one (pyenv install {version}, uv python install {version}) "
+        f"or name it by the environment variable {variable}"
+    )
+
+
+def find_uv() -> Path:
+    """uv of the running interpreter, else of PATH."""
+    beside = Path(sys.executable).with_name("uv")
+    found = beside if beside.is_file() else shutil.which("uv")
+    if not found:
+        raise EnvironmentUnready("uv is missing, which makes the environments of harnesses: make venv")
+    return Path(found)
+
+
+def _says(*argv: str) -> str:
+    """What a short command prints; empty when it cannot be run or fails."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
@@ -47,106 +46,49 @@ def evaluate(
     (policy, policy_hash, variant, versions, data_hash) stands in every score. Raises UserError with one
     sentence.
     """
-    env = build(adapter.spec(request.options), root, say)
+    env, name = build(adapter.spec(request.options), root, say), adapter.name
     jobs = adapter.plan(env, request)
-    _check_plan(adapter, jobs)
+    _check_plan(name, jobs)
     marks = resume.Marks.of(adapter, env, request, identity)
-    work = _Evaluation(adapter, env, request, say)
-    runs = work.finished(jobs, marks, min_complete)
-    owed = [job for job in jobs if job.name not in runs]
-    if owed:
-        check_roles(adapter.name, request, probe_s, say)
+    runs = {job.name: run for job in jobs if (run := resume.done(job, request.out, marks))}
+    if runs:
+        say(f"{name}: {len(runs)} of {len(jobs)} jobs are done already")
+    # a job that owes no samples has no share of the whole: it is run until it succeeds
+    left = {
+        job.name: run
+        for job in jobs
+        if job.planned
+        and job.name not in runs
+        and (run := resume.done(job, request.out, marks, resume.ENDED))
+    }
+    if left and all(job.name in runs or job.name in left for job in jobs if job.planned):
+        both = runs | left
+        samples = samples_of(adapter, env, request, [both[j.name] for j in jobs if j.name in both])
+        if complete_enough(samples, min_complete):
+            gone = len(lost(samples))
+            say(f"{name}: {gone} of {len(samples)} samples have no score; taken as they are")
+            runs = both
+    if owed := [job for job in jobs if job.name not in runs]:
+        check_roles(name, request, probe_s, say)
     for job in owed:
         resume.begin(job, request.out, marks)
-    runs |= work.run(owed)
+    runs |= _run(owed, env, request, say)
     ordered = [runs[job.name] for job in jobs]
-    samples = work.samples(ordered)
+    samples = samples_of(adapter, env, request, ordered)
     for run in ordered:
         resume.settle(run, samples, marks)
-    scores = adapter.summarise(
-        env, request, samples, bootstrap=bootstrap, min_complete=min_complete, **identity
-    )
-    return scores, samples, ordered
+    how = {"bootstrap": bootstrap, "min_complete": min_complete}
+    return adapter.summarise(env, request, samples, **how, **identity), samples, ordered
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    adapter: Adapter
-    env: HarnessEnv
-    request: EvalRequest
-    say: Say
-
-    def finished(
-        self, jobs: Sequence[HarnessJob], marks: resume.Marks, min_complete: float
-    ) -> dict[str, RawRun]:
-        """Jobs that are not run again: those that are done, and all that ended where the whole is complete
-        enough.
-
-        One that owes no samples has no share of the whole: it is run until it succeeds.
-        """
-        out, name = self.request.out, self.adapter.name
-        runs = {job.name: run for job in jobs if (run := resume.done(job, out, marks))}
-        if runs:
-            self.say(f"{name}: {len(runs)} of {len(jobs)} jobs are done already")
-        both = dict(runs)
-        for job in jobs:
-            if job.planned and job.name not in runs and (run := resume.done(job, out, marks, resume.ENDED)):
-                both[job.name] = run
-        if len(both) == len(runs) or any(job.name not in both for job in jobs if job.planned):
-            return runs
-        samples = self.samples([both[job.name] for job in jobs if job.name in both])
-        if not complete_enough(samples, min_complete):
-            return runs
-        self.say(f"{name}: {len(lost(samples))} of {len(samples)} samples have no score; taken as they are")
-        return both
-
-    def run(self, jobs: Sequence[HarnessJob]) -> dict[str, RawRun]:
-        """Run jobs beside each other. An error or an interruption ends all of them before it is passed on."""
-        stop, at_once = threading.Event(), max(1, int(self.request.options.get("parallel", 1)))
-        waiting, running, runs = list(jobs), set[Future[RawRun]](), dict[str, RawRun]()
-        with _sigterm_interrupts(), ThreadPoolExecutor(at_once, "job") as pool:
-            try:
-                while waiting or running:
-                    while waiting and len(running) < at_once:
-                        job, out = waiting.pop(0), self.request.out
-                        running.add(pool.submit(run_job, job, self.env, out, say=self.say, stop=stop))
-                    ended, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    runs |= {run.job.name: run for run in (future.result() for future in ended)}
-            finally:
-                stop.set()  # the pool's end waits for the jobs
-        return runs
-
-    def samples(self, runs: Sequence[RawRun]) -> list[SampleRecord]:
-        """One record for each planned sample, without keys; a failed process is named where its sample is
-        missing.
-        """
-        planned = [key for run in runs for key in run.job.planned]
-        try:
-            full = complete_plan(self.adapter.parse(self.env, self.request, runs), planned)
-        except ValueError as e:
-            raise StageFailed(
-                f"{self.adapter.name}: the files under {self.request.out} do not fit the plan: {e}"
-            ) from e
-        redact = Redactor([self.request.options, *map(to_json, self.request.roles.filled().values())])
-        causes = {key: run.reason for run in runs for key in run.job.planned if run.reason}
-        clean = []
-        for sample in full:
-            cause = causes.get((sample.task, sample.trial))
-            if cause and sample.status is SampleStatus.MISSING:
-                sample = replace(sample, error=f"{sample.error}: {cause}")
-            plain = redact.data(to_json(sample)) | {"task": sample.task}
-            clean.append(from_json(SampleRecord, plain))
-        return clean
-
-
-def _check_plan(adapter: Adapter, jobs: Sequence[HarnessJob]) -> None:
+def _check_plan(name: str, jobs: Sequence[HarnessJob]) -> None:
     """An adapter's own mistakes, before hours are spent on them."""
     seen = {"job": Counter(j.name for j in jobs), "sample": Counter(p for j in jobs for p in j.planned)}
     for what, counts in seen.items():
         if twice := sorted(x for x, n in counts.items() if n > 1):
-            raise ValueError(f"{adapter.name} plans {what} {twice[0]} twice")
+            raise ValueError(f"{name} plans {what} {twice[0]} twice")
     if not seen["sample"]:
-        raise UserError(f"{adapter.name}: nothing to evaluate; name at least one subset")
+        raise UserError(f"{name}: nothing to evaluate; name at least one subset")
 
 
 def check_roles(name: str, request: EvalRequest, probe_s: float, say: Say) -> None:
@@ -167,6 +109,45 @@ def check_roles(name: str, request: EvalRequest, probe_s: float, say: Say) -> No
             asked.add((e.base_url, e.model, e.key_env))
             say(f"{name}: asking the {role}'s endpoint for its models")
             probe(e, probe_s)
+
+
+def _run(jobs: Sequence[HarnessJob], env: HarnessEnv, request: EvalRequest, say: Say) -> dict[str, RawRun]:
+    """Run jobs beside each other. An error or an interruption ends all of them before it is passed on."""
+    stop, at_once = threading.Event(), max(1, int(request.options.get("parallel", 1)))
+    waiting, running, runs = list(jobs), set[Future[RawRun]](), dict[str, RawRun]()
+    with _sigterm_interrupts(), ThreadPoolExecutor(at_once, "job") as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running.add(pool.submit(run_job, waiting.pop(0), env, request.out, say=say, stop=stop))
+                ended, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                runs |= {run.job.name: run for run in (future.result() for future in ended)}
+        finally:
+            stop.set()  # the pool's end waits for the jobs
+    return runs
+
+
+def samples_of(
+    adapter: Adapter, env: HarnessEnv, request: EvalRequest, runs: Sequence[RawRun]
+) -> list[SampleRecord]:
+    """One record for each planned sample, without keys; a failed process is named where its sample is
+    missing. Raises StageFailed for files that do not fit the plan.
+    """
+    try:
+        full = complete_plan(
+            adapter.parse(env, request, runs), [key for run in runs for key in run.job.planned]
+        )
+    except ValueError as e:
+        raise StageFailed(f"{adapter.name}: the files under {request.out} do not fit the plan: {e}") from e
+    redact = Redactor([request.options, *map(to_json, request.roles.filled().values())])
+    causes = {key: run.reason for run in runs for key in run.job.planned if run.reason}
+    clean = []
+    for sample in full:
+        cause = causes.get((sample.task, sample.trial))
+        if cause and sample.status is SampleStatus.MISSING:
+            sample = replace(sample, error=f"{sample.error}: {cause}")
+        clean.append(from_json(SampleRecord, redact.data(to_json(sample)) | {"task": sample.task}))
+    return clean
 
 
 @contextmanager

@@ -24,14 +24,8 @@ T = TypeVar("T")
 JOB_FILE = "job.json"
 
 
-# --- options and tasks
-# ---------------------------------------------------------------------------------------
-
-
 def read_options(benchmark: str, cls: type[T], options: Mapping[str, JSON]) -> T:
-    """A benchmark's options as its dataclass; lists become tuples. Raises UserError for a name it does not
-    have.
-    """
+    """A benchmark's options as its dataclass; lists become tuples. UserError for a name it does not have."""
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if unknown := sorted(set(options) - set(known)):
         raise UserError(f"{benchmark} has no option {unknown[0]!r}; known are {', '.join(known)}")
@@ -45,14 +39,11 @@ def check_one_of(benchmark: str, name: str, value: str, allowed: Collection[str]
 
 
 def choose(ids: Sequence[str], limit: int, seed: int, wanted: Collection[str] = ()) -> list[str]:
-    """`limit` ids by hash of seed and id, in the order they came; 0 is all. `wanted` ids count before any
-    limit.
-    """
-    if wanted:
-        return [i for i in ids if i in wanted]
-    if not limit or limit >= len(ids):
+    """`limit` ids by hash of seed and id, in the order they came; 0 is all. `wanted` ids count before it."""
+    if not wanted and (not limit or limit >= len(ids)):
         return list(ids)
-    kept = set(sorted(ids, key=lambda i: hashlib.sha256(f"{seed}/{i}".encode()).hexdigest())[:limit])
+    by_hash = sorted(ids, key=lambda i: hashlib.sha256(f"{seed}/{i}".encode()).hexdigest())
+    kept = set(wanted or by_hash[:limit])
     return [i for i in ids if i in kept]
 
 
@@ -61,19 +52,14 @@ def seed_of(seed: int, trial: int) -> int:
     return (seed * 1000 + trial) % 2**31
 
 
-# --- endpoints
-# -----------------------------------------------------------------------------------------------
-
-
 def endpoint_of(benchmark: str, request: EvalRequest, role: str, why: str = "") -> Endpoint:
     """The endpoint of a role the benchmark cannot do without. Raises UserError where nobody plays it."""
-    found = {"agent": request.roles.agent, "user": request.roles.user, "judge": request.roles.judge}[role]
-    if found is None:
+    if role not in (played := request.roles.filled()):
         raise UserError(
             f"{benchmark} needs a {role}{why}: name an endpoint by bench.{role} (it may be the agent's own "
             "server)"
         )
-    return found
+    return played[role]
 
 
 def check_room(benchmark: str, agent: Endpoint) -> None:
@@ -81,56 +67,44 @@ def check_room(benchmark: str, agent: Endpoint) -> None:
     if agent.sampling.max_tokens >= agent.context:
         raise UserError(
             f"{benchmark}: max_tokens {agent.sampling.max_tokens} leaves no room for a prompt in a context "
-            "of "
-            f"{agent.context}"
+            f"of {agent.context}"
         )
 
 
 def refuse_query(benchmark: str, endpoint: Endpoint) -> None:
-    """The client library of some harnesses appends to the whole address. Raises UserError where that would
-    break.
-    """
+    """The client library of some harnesses appends to the whole address. UserError where that would break."""
     if urlsplit(endpoint.base_url).query:
         raise UserError(
             f"{benchmark} cannot ask {endpoint.model}: its client puts the path behind the query of the "
-            "address; "
-            "name the key by key_env, or put a proxy in front"
+            "address; name the key by key_env, or put a proxy in front"
         )
 
 
 def chat_of(endpoint: Endpoint, variable: str, **more: JSON) -> dict[str, JSON]:
-    """What a driver is told of an endpoint: address, model, variable of its key (empty without one), request
-    body.
-    """
+    """What a driver is told of an endpoint: address, model, variable of its key (empty without one), body."""
     s = endpoint.sampling
     body: dict[str, JSON] = {"temperature": s.temperature, "top_p": s.top_p, "max_tokens": s.max_tokens}
-    if s.top_k > 0:
-        body["top_k"] = s.top_k
+    top_k: dict[str, JSON] = {"top_k": s.top_k} if s.top_k > 0 else {}
     return {
         "url": below(endpoint.base_url, "chat/completions"),
         "model": endpoint.model,
         "key": variable if endpoint.key_env else "",
-        "body": body | more | endpoint.extra_body,
+        "body": body | top_k | more | endpoint.extra_body,
     }
 
 
 def thinking_body(request: EvalRequest) -> dict[str, JSON]:
-    """What tells the agent's chat template whether to think. The option `template_kwargs: false` leaves it
+    """What tells the agent's chat template whether to think; the option `template_kwargs: false` leaves it
     out.
     """
-    if not request.options.get("template_kwargs", True):
-        return {}
-    return {"chat_template_kwargs": {"enable_thinking": request.thinking}}
+    told = request.options.get("template_kwargs", True)
+    return {"chat_template_kwargs": {"enable_thinking": request.thinking}} if told else {}
 
 
 def thinking_of(request: EvalRequest) -> str:
     """ "true" or "false" as the agent's server was told; "unknown" where it was told nothing."""
     told = (thinking_body(request) | request.roles.agent.extra_body).get("chat_template_kwargs") or {}
     return str(told["enable_thinking"]).lower() if "enable_thinking" in told else "unknown"
-
-
-# --- processes
-# -----------------------------------------------------------------------------------------------
 
 
 def driver_job(

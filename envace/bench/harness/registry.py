@@ -1,12 +1,11 @@
 """Which benchmarks run in an upstream harness, and where their adapters are.
 
-Flows in: a name. Flows out: the adapter, imported only when it is asked for.
-Invariant: naming a benchmark imports nothing of it, so that `params.py` and `list` stay light.
+Invariant: naming a benchmark imports nothing of it, so that checks of parameters and `list` stay light.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 
 from envace.bench.harness.spec import Adapter, HarnessEnv, HarnessSpec
 from envace.errors import UserError
@@ -32,25 +31,21 @@ DATA = {"vita": "envace.bench.vita.tasks:lacking", "finmcp": "envace.bench.finmc
 
 def lacking(env: HarnessEnv) -> list[str]:
     """What a built harness cannot run for want of data, and how to get them, a sentence each."""
-    module, _, function = DATA.get(env.spec.name, "").partition(":")
-    return getattr(import_module(module), function)(env) if module else []
+    return resolve_name(DATA[env.spec.name])(env) if env.spec.name in DATA else []
 
 
 def adapter(name: str) -> Adapter:
     """The adapter of a benchmark. Raises UserError for a name that is not in `ADAPTERS`."""
     if name not in ADAPTERS:
         raise UserError(f"no benchmark {name!r} runs in an upstream harness; known are {', '.join(ADAPTERS)}")
-    module, _, cls = ADAPTERS[name].partition(":")
     try:
-        return getattr(import_module(module), cls)()
+        return resolve_name(ADAPTERS[name])()
     except ImportError as e:
         raise UserError(f"the adapter of {name} cannot be imported: {e}") from e
 
 
 def check(name: str, options: dict[str, JSON]) -> None:
-    """Whether a benchmark can be asked for with these options, subsets among them. Raises UserError; starts
-    nothing.
-    """
+    """Raises UserError for a benchmark that cannot be asked for with these options, subsets among them."""
     found, rest = adapter(name), dict(options)
     asked = rest.pop("subsets", None) or found.default
     if not isinstance(asked, list | tuple) or not all(isinstance(s, str) for s in asked):

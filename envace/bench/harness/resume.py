@@ -3,8 +3,8 @@
 Flows in: jobs and the hash of what their outcome depends on. Flows out: `begun.json` and `done.json` (or
 `ended.json`) in a job's folder, read back by a later evaluation.
 Invariant: a job counts as done only under the very same hash, and only when each of its samples was seen and
-none failed for a reason that is not the agent's; else it has only ended, and whoever asks for less may take
-it so. Files that no evaluation left are never touched.
+none failed for a reason that is not the agent's; else it has only ended. Files that no evaluation left are
+never touched.
 """
 
 from __future__ import annotations
@@ -45,21 +45,13 @@ class Marks:
         made for this, because adapters write them into files of their own.
         """
         files = code_files(Path(inspect.getfile(type(adapter))).parent)
-        code = [[p.parent.name, p.name, sha256(p)] for p in files]  # wherever the project lies
+        code = sorted([p.parent.name, p.name, sha256(p)] for p in files)  # wherever the project lies
         alike = replace(request, concurrency=1, deadline_s=1.0)
         whole, stem = (
-            {job.name: _hash(job, env, asked, identity, sorted(code)) for job in adapter.plan(env, asked)}
+            {job.name: _hash(job, env, asked, identity, code) for job in adapter.plan(env, asked)}
             for asked in (alike, replace(alike, trials=1))
         )
         return cls(whole, stem)
-
-    def begun(self, job: HarnessJob) -> dict[str, JSON]:
-        """What begun.json says of a job."""
-        return {
-            "hash": self.whole[job.name],
-            "stem": self.stem.get(job.name, ""),
-            "samples": len(job.planned),
-        }
 
 
 def code_files(own: Path) -> list[Path]:
@@ -101,11 +93,10 @@ def done(job: HarnessJob, out: Path, marks: Marks, file: str = DONE) -> RawRun |
 
 def begin(job: HarnessJob, out: Path, marks: Marks) -> None:
     """A folder for the job: what an interrupted run, or one of fewer trials, left when the harness can go on
-    from there, else empty.
-
-    Raises UserError for a folder that holds files of somebody else.
+    from there, else empty. Raises UserError for a folder that holds files of somebody else.
     """
-    folder, now = out.resolve() / job.name, marks.begun(job)
+    folder = out.resolve() / job.name
+    now = {"hash": marks.whole[job.name], "stem": marks.stem.get(job.name, ""), "samples": len(job.planned)}
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / BEGUN).is_file():
             raise UserError(

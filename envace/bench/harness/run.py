@@ -10,17 +10,15 @@ interrupted.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from envace.bench.harness import isolate
-from envace.bench.harness.relay import relayed
+from envace.bench.harness import network
 from envace.bench.harness.scrub import scrub_folder, sweep
 from envace.bench.harness.spec import HarnessEnv, HarnessJob, RawRun, Say
 from envace.errors import EnvironmentUnready
@@ -42,42 +40,39 @@ def run_job(
     heartbeat_s: float = 30.0,
     stop: threading.Event | None = None,
 ) -> RawRun:
-    """Run a job in `out/<job.name>` until it ends, its deadline passes or `stop` is set.
-
-    A line to `say` every `heartbeat_s`. Raises EnvironmentUnready for a key that is not set, ValueError for
-    names that lead out of the folder.
+    """Run a job in `out/<job.name>` until it ends, its deadline passes or `stop` is set, with a line to `say`
+    every `heartbeat_s`. Raises EnvironmentUnready for a key that is not set, ValueError for names that lead
+    out of the folder.
     """
-    folder = _within(out.resolve(), job.name)
+    stop, folder = stop or threading.Event(), _within(out.resolve(), job.name)
     files = {_within(folder, name): name for name in job.files}
-    keys = _keys(job)
-    hidden = Secrets(_hidden(job, keys))
-    inside = isolate.inside(job)
-    _say_network(job, inside is not None, say)
-    began = told = time.monotonic()
-    log = folder / "log.txt"
+    (keys, hidden), log = _keys(job), folder / "log.txt"
+    inside, began = network.inside(job), time.monotonic()
+    if job.open_network:
+        say(f"{job.name}: runs with the open network, as this subset needs it")
+    elif not inside:
+        say(
+            f"{job.name}: NOT isolated, this system has no bubblewrap and allows no user and network "
+            "namespaces; what the model writes is run with this machine's network"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-
-    def tick() -> bool:
-        nonlocal told
-        if time.monotonic() - told >= heartbeat_s:
-            told = time.monotonic()
-            say(f"{job.name}: {told - began:.0f} of at most {job.deadline_s:g} s")
-        return stop is not None and stop.is_set()
-
     try:
-        with _scratch() as scratch, ExitStack() as stack:
+        base = tempfile.gettempdir()
+        short = base if len(base) < SHORT else "/tmp"
+        with ExitStack() as stack:
+            made = tempfile.TemporaryDirectory(prefix="ea-", dir=short, ignore_cleanup_errors=True)
+            scratch = Path(stack.enter_context(made))
             renamed, wrap, relays = job, (), []
             if inside:
                 renamed, wrap = inside.job, inside.wrap
-                sockets = stack.enter_context(relayed(job.reaches, scratch))
+                sockets = stack.enter_context(network.relayed(job.reaches, scratch))
                 relays = [(inside.ports[target], path) for target, path in sockets.items()]
             for path, name in files.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(renamed.files[name], encoding="utf-8")
-            environ = _environ(env, scratch, inside is not None) | renamed.env | keys
             child = start_guarded(
                 renamed.argv,
-                env=environ,
+                env=_environ(env, scratch, inside is not None) | renamed.env | keys,
                 output=subprocess.PIPE,
                 cwd=folder,
                 wrap=wrap,
@@ -86,27 +81,36 @@ def run_job(
             )
             stack.enter_context(child)
             stack.enter_context(_logged(child, log, Stream(hidden)))
-            code = child.wait(began + job.deadline_s, tick)
+            code = child.wait(began + job.deadline_s, _beating(job, folder, say, heartbeat_s, stop))
             child.end()
     finally:
         sweep(folder, allowed=(folder, env.root))
         scrub_folder(folder, hidden)
     seconds = time.monotonic() - began
+    reason = f"exit status {code}: {innermost_error(log)}" if code else ""
     if code is None:
-        stopped = stop is not None and stop.is_set()
-        reason = INTERRUPTED if stopped else f"stopped at its deadline of {job.deadline_s:g} s"
-    else:
-        reason = f"exit status {code}: {innermost_error(log)}" if code else ""
+        reason = INTERRUPTED if stop.is_set() else f"stopped at its deadline of {job.deadline_s:g} s"
     say(f"{job.name}: {reason or 'ended'} after {seconds:.0f} s")
+    isolated = inside is not None
     return RawRun(
-        job=job,
-        folder=folder,
-        code=code,
-        seconds=seconds,
-        log=log,
-        isolated=inside is not None,
-        reason=reason,
+        job=job, folder=folder, code=code, seconds=seconds, log=log, isolated=isolated, reason=reason
     )
+
+
+def _beating(
+    job: HarnessJob, folder: Path, say: Say, every_s: float, stop: threading.Event
+) -> Callable[[], bool]:
+    """Called often while a job runs: tells now and then how far it is; whether it should stop."""
+    began = told = time.monotonic()
+
+    def tick() -> bool:
+        nonlocal told
+        if time.monotonic() - told >= every_s:
+            told = time.monotonic()
+            say(f"{job.name}: {told - began:.0f} of at most {job.deadline_s:g} s")
+        return stop.is_set()
+
+    return tick
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -116,31 +120,17 @@ def _within(folder: Path, name: str) -> Path:
     return path
 
 
-def _keys(job: HarnessJob) -> dict[str, str]:
-    """Variable of the harness -> key, looked up now."""
+def _keys(job: HarnessJob) -> tuple[dict[str, str], Secrets]:
+    """Variable of the harness -> key, looked up now; and all that must not be left in a file: keys, also in
+    addresses, passwords of these and of proxies, this process's own.
+    """
     for holder in job.secrets.values():
         if not os.environ.get(holder):
             raise EnvironmentUnready(f"{job.name} needs a key: set the environment variable {holder}")
-    return {name: os.environ[holder] for name, holder in job.secrets.items()}
-
-
-def _hidden(job: HarnessJob, keys: dict[str, str]) -> set[str]:
-    """All that must not be left in a file: keys, also in addresses, passwords of these and of proxies, this
-    process's own.
-    """
-    addresses = [*job.reaches, *(os.environ.get(name, "") for name in PROXIES)]
+    keys = {name: os.environ[holder] for name, holder in job.secrets.items()}
     own = {os.environ.get(name, "") for name in ALWAYS}
-    return {*keys.values(), *own, *(s for address in addresses for s in address_secrets(address))}
-
-
-def _say_network(job: HarnessJob, isolated: bool, say: Say) -> None:
-    if job.open_network:
-        say(f"{job.name}: runs with the open network, as this subset needs it")
-    elif not isolated:
-        say(
-            f"{job.name}: NOT isolated, this system has no bubblewrap and allows no user and network "
-            "namespaces; what the model writes is run with this machine's network"
-        )
+    addresses = [*job.reaches, *(os.environ.get(name, "") for name in PROXIES)]
+    return keys, Secrets({*keys.values(), *own, *(s for a in addresses for s in address_secrets(a))})
 
 
 def _environ(env: HarnessEnv, scratch: Path, isolated: bool) -> dict[str, str]:
@@ -158,17 +148,6 @@ def _environ(env: HarnessEnv, scratch: Path, isolated: bool) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
     }
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder with a short path, gone afterwards."""
-    base = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="ea-", dir=base if len(base) < SHORT else "/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

