@@ -89,67 +89,48 @@ def main() -> None:
     cli.add_argument("paths", nargs="*", help="only these folders")
     cli.add_argument("--where", action="store_true", help="name the places behind each figure")
     args = cli.parse_args()
-    lines: collections.Counter[str] = collections.Counter()
-    classes, any_in = collections.defaultdict(list), collections.Counter()
-    total, functions, sloc, long, unformatted = collections.Counter(), 0, 0, [], []
+    lines, total = collections.Counter[str](), collections.Counter[str]()
+    classes: dict[str, list[str]] = collections.defaultdict(list)
+    functions, sloc, where = 0, 0, []
+    marks = {"lines over 110": re.compile(r".{111}"), "fmt: skip": re.compile(r"# fmt: (skip|off)")}
+    found = dict.fromkeys(marks, 0)
     for path in tracked((".py",), args.paths):
         text, name = path.read_text(encoding="utf-8"), str(path)
         part = "code" if name.startswith(CODE) else name.split("/")[0]
         lines[part] += text.count("\n")
-        long += [f"{name}:{i}" for i, line in enumerate(text.split("\n"), 1) if len(line) > 110]
-        unformatted += [
-            f"{name}:{i}"
-            for i, line in enumerate(text.split("\n"), 1)
-            if re.search(r"# fmt: (skip|off)", line)
-        ]
+        for i, line in enumerate(text.split("\n"), 1):
+            for mark in (m for m, form in marks.items() if form.search(line)):
+                found[mark] += 1
+                where.append(f"{mark}: {name}:{i}")
         if part != "code":
             continue
         tree = ast.parse(text)
         sloc += code_lines(text, tree)
         functions += sum(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(tree))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                classes[node.name].append(name)
+        for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+            classes[node.name].append(name)
         counts = loose(text, tree)
         total += counts
-        any_in[name] = sum(counts.values())
-    other = sum(
-        p.read_text().count("\n")
-        for p in tracked((".jinja", ".sh", ".css"), args.paths)
-        if not str(p).startswith("tests/")
-    )
-    words = sum(len(p.read_text(encoding="utf-8").split()) for p in tracked((".md",), args.paths))
-    several = {name: where for name, where in classes.items() if len(where) > 1}
-    print(f"lines of code            {lines['code']:6}   (templates and shell beside: {other})")
-    print(f"lines of benchmarks      {lines['benchmarks']:6}\nlines of tests           {lines['tests']:6}")
-    print(f"classes of one name in several files {len(several)}")
-    print("loose annotations        " + ", ".join(f"{k} {v}" for k, v in sorted(total.items())))
-    print(
-        f"functions in 100 lines   {100 * functions / max(1, sloc):6.1f}   (of {sloc} without blank lines, "
-        "comments, docstrings)"
-    )
-    print(
-        f"lines over 110           {len(long):6}\nfmt: skip                {len(unformatted):6}\nwords of "
-        f"documents       {words:6}"
-    )
-    tied, up = circles() if not args.paths else ([], [])
+        where += [f"loose: {name} {sum(counts.values())}"] * bool(sum(counts.values()))
+    beside = [p for p in tracked((".jinja", ".sh", ".css"), args.paths) if not str(p).startswith("tests/")]
+    figures = {f"lines of {part}": lines[part] for part in ("code", "benchmarks", "tests")}
+    figures["lines of templates and shell"] = sum(p.read_text().count("\n") for p in beside)
+    several = {name: files for name, files in classes.items() if len(files) > 1}
+    where += [f"class in several files: {name}: {', '.join(files)}" for name, files in several.items()]
+    figures["classes of one name in several files"] = len(several)
+    figures |= {f"loose annotations: {k}": v for k, v in sorted(total.items())}
+    figures[f"functions in 100 of {sloc} lines of code alone"] = round(100 * functions / max(1, sloc), 1)
+    documents = [p for p in tracked((".md",), args.paths) if str(p).startswith(("README", "docs/"))]
+    figures |= found
+    figures["words of README and docs"] = sum(len(p.read_text(encoding="utf-8").split()) for p in documents)
     if not args.paths:
-        print(
-            f"circles of files         {len(tied):6}   ({sum(map(len, tied))} files)\narrows within circles "
-            f"of rooms {len(up)}"
-        )
+        tied, up = circles()
+        figures |= {"circles of files": len(tied), "arrows within circles of rooms": len(up)}
+        where += [f"circle: {' '.join(c)}" for c in tied] + [f"arrow: {m} -> {n}" for m, n in up]
+    for figure, value in figures.items():
+        print(f"{figure:46} {value:>8}")
     if args.where:
-        print(
-            *(f"  {n}: {', '.join(w)}" for n, w in several.items()),
-            *(f"  {n} {c}" for n, c in any_in.most_common(40) if c),
-            sep="\n",
-        )
-        print(
-            *(f"  {p}" for p in long + unformatted),
-            *(f"  {' '.join(c)}" for c in tied),
-            *(f"  {m} -> {n}" for m, n in up),
-            sep="\n",
-        )
+        print("\n".join(where))
 
 
 if __name__ == "__main__":
