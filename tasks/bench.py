@@ -92,8 +92,10 @@ def request_for(run: Run, roles: EvalRoles, ref: PolicyRef, policy: str, benchma
     """What is asked of the harness. The work folder is named by all that shapes the answers."""
     p = run.params.bench.of(benchmark)
     options, base = dict(p.options[benchmark]), p.baselines.get(policy, BaselineParams())
-    subsets = tuple(options.pop("subsets", None) or find_adapter(benchmark).default)
-    own = {k: v for k, v in to_dict(p).items() if k not in FREE}
+    adapter = find_adapter(benchmark)
+    subsets = tuple(options.pop("subsets", None) or adapter.default)
+    free = {*FREE, *({"user", "judge"} - set(adapter.asks))}
+    own = {k: v for k, v in to_dict(p).items() if k not in free}
     shape = {k: v for k, v in options.items() if k != "parallel"}  # jobs beside each other
     text = json.dumps(
         [own, shape, subsets, ref.hash, to_dict(base), run.params.engine.device], sort_keys=True

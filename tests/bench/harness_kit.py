@@ -144,7 +144,7 @@ def certificate(path: Path) -> Path:
 class FakeBench:
     """Two subsets; `options`: faults {task: how}, code (exit status), goes_on."""
 
-    name = "fake"
+    name, asks = "fake", ("user", "judge")
     subsets = default = ("a", "b")
 
     def spec(self, options):
@@ -170,7 +170,8 @@ class FakeBench:
                     secrets={"FAKE_KEY": agent.key_env} if agent.key_env else {},
                     files={"order.json": json.dumps(order)},
                     planned=tuple((task, trial) for task in tasks),
-                    reaches=(agent.base_url,),
+                    reaches=tuple(e.base_url for e in request.roles.filled().values()),
+                    tally=("results.jsonl", "\n"),
                     deadline_s=request.deadline_s,
                 )
             )
@@ -212,5 +213,11 @@ class FakeBench:
 
 def request(url: str, out: Path, **more) -> EvalRequest:
     agent = Endpoint(base_url=url, model="m", key_env=more.pop("key_env", ""))
-    base = {"subsets": ("a", "b"), "trials": 1, "seed": 0, "deadline_s": 600.0}
-    return EvalRequest(roles=EvalRoles(agent=agent), out=out, **(base | more))
+    base = {
+        "subsets": ("a", "b"),
+        "trials": 1,
+        "seed": 0,
+        "deadline_s": 600.0,
+        "roles": EvalRoles(agent=agent),
+    }
+    return EvalRequest(out=out, **(base | more))

@@ -124,6 +124,14 @@ def test_an_unreachable_index_is_named(index, monkeypatch):
     assert "secret-pass" not in "".join(p.read_text() for p in (index / ".harness").glob("*.log"))
 
 
+def test_a_home_that_cannot_be_written_is_not_needed(index, monkeypatch):
+    for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (index / "file").write_text("")
+    monkeypatch.setenv("HOME", str(index / "file/home"))
+    assert value(building.build(spec(), index / ".harness", lambda s: None)) == "1.0"
+
+
 def test_an_interrupted_build_is_made_afresh(index, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+from pathlib import Path
 from urllib.parse import quote
 
 import harness_kit
@@ -210,7 +212,8 @@ def test_a_user_that_is_the_agent_itself_is_warned_of(served, tmp_path, role, wa
     other = {role: replace(agent, base_url=served[0] + "/")} if role else {}
     asked = replace(harness_kit.request(served[0], tmp_path), roles=EvalRoles(agent=agent, **other))
     said: list[str] = []
-    pipeline.check_roles("fake", asked, 60.0, said.append)
+    jobs = [HarnessJob(name="j", argv=(), planned=(), reaches=(served[0],))]
+    pipeline.check_roles("fake", asked, jobs, 60.0, said.append)
     assert (f"fake: warning: the {role} is the agent's own model" in said[0]) is warned
 
 
@@ -258,3 +261,35 @@ def test_a_crashed_job_without_samples_is_run_again_though_every_sample_is_there
         (score,), _, runs = go(url, tmp_path, bench=WithFloor())
         assert score.score == 1.0 and runs[-1].code == code and len(seen) == 6
     assert (tmp_path / "out/floor/n").read_text() == "xx"
+
+
+class Alone(harness_kit.FakeBench):
+    asks = ()
+
+
+def test_a_role_that_a_benchmark_does_not_ask_is_neither_probed_nor_part_of_what_is_done(served, tmp_path):
+    dead = Endpoint(base_url="http://127.0.0.1:9/v1", model="u")
+    for judge in (dead, replace(dead, model="another")):
+        roles = EvalRoles(agent=Endpoint(base_url=served[0], model="m"), user=dead, judge=judge)
+        (score,), _, _ = go(served[0], tmp_path, bench=Alone(), roles=roles)
+        assert score.score == 1.0 and len(served[1]) == 6
+
+
+def test_a_role_that_no_job_reaches_is_not_probed(served):
+    dead = Endpoint(base_url="http://127.0.0.1:9/v1", model="u")
+    roles = EvalRoles(agent=Endpoint(base_url=served[0], model="m"), judge=dead)
+    asked = replace(harness_kit.request(served[0], Path()), roles=roles)
+    jobs = [HarnessJob(name="j", argv=(), planned=(), reaches=(served[0],))]
+    said: list[str] = []
+    pipeline.check_roles("fake", asked, jobs, 5.0, said.append)
+    assert said == ["fake: asking the agent's endpoint for its models"]
+
+
+def test_samples_without_a_score_are_named_for_the_next_run_and_it_says_how_many_jobs_are_left(
+    served, tmp_path
+):
+    said: list[str] = []
+    go(served[0], tmp_path, options={"faults": {"a/1": "infra", "a/2": "agent", "b/0": "missing"}}, said=said)
+    again = {job: json.loads((tmp_path / f"out/{job}/again.json").read_text()) for job in ("a-0", "b-0")}
+    assert again == {"a-0": [["a/1", 0]], "b-0": [["b/0", 0]]}
+    assert any(re.match(r"fake: 1 of 2 jobs have ended, about \d+ s left", line) for line in said)

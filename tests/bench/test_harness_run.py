@@ -3,6 +3,7 @@ key."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -155,9 +156,14 @@ run.run_job(job, env, Path(sys.argv[1]), say=lambda line: None)
     assert log.exists() and gone(f"sleep {mark}")
 
 
-def test_heartbeats_tell_how_far_a_job_is(tmp_path):
-    _, _, said = run(tmp_path, job("import time; time.sleep(1.2)"), heartbeat_s=0.3)
-    assert any("of at most 600 s" in line for line in said)
+def test_heartbeats_tell_how_many_samples_have_ended_and_how_long_the_rest_may_take(tmp_path):
+    code = "import time\nfor k in range(4): print('x', file=open('rows', 'a')); time.sleep(0.5)"
+    planned = tuple((f"a/{k}", 0) for k in range(4))
+    _, _, said = run(tmp_path, job(code, planned=planned, tally=("ro*", "\n")), heartbeat_s=0.2)
+    told = [re.search(r"of at most 600 s, (\d) of 4 samples(, about \d+ s left)?", line) for line in said]
+    assert {m[1] for m in told if m and m[2]} & {"2", "3", "4"}
+    _, _, said = run(tmp_path, job("import time; time.sleep(0.7)", name="j-1"), heartbeat_s=0.3)
+    assert said[-2].endswith("of at most 600 s")
 
 
 REACH = """

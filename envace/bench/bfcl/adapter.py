@@ -59,6 +59,7 @@ class Bfcl:
     """Adapter of spec.Adapter."""
 
     name = "bfcl"
+    asks = ()
     subsets = tuple(dict.fromkeys((*tasks.GROUPS, *tasks.GROUPS["all"])))
     default = tasks.DEFAULT
     roles = ("agent",)

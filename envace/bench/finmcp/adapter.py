@@ -36,6 +36,7 @@ class FinMcp:
     """The benchmark `finmcp`."""
 
     name = "finmcp"
+    asks = ()
     subsets = default = tuple(SUBSETS.values())
     roles = ("agent",)
 

@@ -134,6 +134,10 @@ def _install(env: HarnessEnv, lock: Path, log: Path, say: Say) -> None:
     spec, uv, python = env.spec, str(find_uv()), str(find_python(env.spec.python))
     say(f"{spec.name}: installing locks/harness/{spec.lock} for Python {spec.python}")
     environ = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")).absolute()
+    there = next(p for p in (cache, *cache.parents) if os.path.exists(p))
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        environ.setdefault("UV_CACHE_DIR", str(env.root.with_suffix(".scratch") / "uv"))
     environ.setdefault("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))
     # who wants wheels of a folder alone says so to pip; uv has no variable for it
     shelf = "--no-index" if environ.get("PIP_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else ""
@@ -168,7 +172,7 @@ def smoke(env: HarnessEnv, log: Path, say: Say) -> dict[str, str]:
     say(f"{name}: importing it")
     with tempfile.TemporaryDirectory(prefix="ea-") as home:
         found = Path(home, "versions.json")
-        environ = {"HOME": home, "TMPDIR": home, "PATH": os.defpath, "LANG": "C.UTF-8"}
+        environ = {"HOME": home, "TMPDIR": home, "PATH": os.defpath, "LOGNAME": "harness", "LANG": "C.UTF-8"}
         environ |= {"PYTHONNOUSERSITE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
         argv = [str(env.python), "-c", IMPORTS, str(found), *env.spec.imports]
         how = {"log": log, "deadline_s": IMPORT_S, "say": say, "env": environ, "cwd": Path(home)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -47,6 +48,7 @@ def evaluate(
     sentence.
     """
     env, name = build(adapter.spec(request.options), root, say), adapter.name
+    request = replace(request, roles=request.roles.only(adapter.asks))
     jobs = adapter.plan(env, request)
     _check_plan(name, jobs)
     marks = resume.Marks.of(adapter, env, request, identity)
@@ -69,7 +71,7 @@ def evaluate(
             say(f"{name}: {gone} of {len(samples)} samples have no score; taken as they are")
             runs = both
     if owed := [job for job in jobs if job.name not in runs]:
-        check_roles(name, request, probe_s, say)
+        check_roles(name, request, owed, probe_s, say)
     for job in owed:
         resume.begin(job, request.out, marks)
     runs |= _run(owed, env, request, say)
@@ -91,13 +93,15 @@ def _check_plan(name: str, jobs: Sequence[HarnessJob]) -> None:
         raise UserError(f"{name}: nothing to evaluate; name at least one subset")
 
 
-def check_roles(name: str, request: EvalRequest, probe_s: float, say: Say) -> None:
-    """Ask every role's server for its models; warn of a user or judge that is the agent itself, since it
-    knows its own ways and the two wait for each other's requests. Raises EnvironmentUnready for a server that
-    does not answer.
+def check_roles(
+    name: str, request: EvalRequest, jobs: Sequence[HarnessJob], probe_s: float, say: Say
+) -> None:
+    """Ask the server of every role that a job reaches for its models; warn of a user or judge that is the
+    agent itself, since it knows its own ways and the two wait for each other's requests. Raises
+    EnvironmentUnready for a server that does not answer.
     """
-    roles, asked = request.roles.filled(), set()
-    agent = request.roles.agent
+    reached, asked, agent = {a.rstrip("/") for job in jobs for a in job.reaches}, set(), request.roles.agent
+    roles = {r: e for r, e in request.roles.filled().items() if e.base_url.rstrip("/") in reached}
     for role, e in roles.items():
         if role != "agent" and (e.base_url.rstrip("/"), e.model) == (agent.base_url.rstrip("/"), agent.model):
             say(
@@ -115,6 +119,7 @@ def _run(jobs: Sequence[HarnessJob], env: HarnessEnv, request: EvalRequest, say:
     """Run jobs beside each other. An error or an interruption ends all of them before it is passed on."""
     stop, at_once = threading.Event(), max(1, int(request.options.get("parallel", 1)))
     waiting, running, runs = list(jobs), set[Future[RawRun]](), dict[str, RawRun]()
+    began, total = time.monotonic(), len(jobs)
     with _sigterm_interrupts(), ThreadPoolExecutor(at_once, "job") as pool:
         try:
             while waiting or running:
@@ -122,6 +127,9 @@ def _run(jobs: Sequence[HarnessJob], env: HarnessEnv, request: EvalRequest, say:
                     running.add(pool.submit(run_job, waiting.pop(0), env, request.out, say=say, stop=stop))
                 ended, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
                 runs |= {run.job.name: run for run in (future.result() for future in ended)}
+                if ended and waiting:
+                    left = (time.monotonic() - began) / len(runs) * (total - len(runs))
+                    say(f"{env.spec.name}: {len(runs)} of {total} jobs have ended, about {left:.0f} s left")
         finally:
             stop.set()  # the pool's end waits for the jobs
     return runs

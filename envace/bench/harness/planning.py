@@ -122,6 +122,7 @@ def driver_job(
     files: Mapping[str, str] | None = None,
     reaches: Sequence[str] = (),
     open_network: bool = False,
+    tally: tuple[str, str] = ("", ""),
 ) -> HarnessJob:
     """The process that runs a driver in the harness's interpreter on `settings`, which it finds in job.json.
 
@@ -138,6 +139,7 @@ def driver_job(
         planned=tuple(planned),
         reaches=tuple(dict.fromkeys([*(e.base_url.rstrip("/") for e in asked.values()), *reaches])),
         open_network=open_network,
+        tally=tally,
         goes_on=True,
         deadline_s=request.deadline_s,
     )

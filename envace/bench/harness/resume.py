@@ -1,7 +1,8 @@
 """Which jobs of an evaluation are done, and what an unfinished one may find in its folder.
 
-Flows in: jobs and the hash of what their outcome depends on. Flows out: `begun.json` and `done.json` (or
-`ended.json`) in a job's folder, read back by a later evaluation.
+Flows in: jobs and the hash of what their outcome depends on. Flows out: in a job's folder `begun.json`,
+`done.json` (or `ended.json`), and `again.json` with the samples that have no score, a judge's failure in a
+dialogue that was kept included: the driver plays those again, whatever its results say of them.
 Invariant: a job counts as done only under the very same hash, and only when each of its samples was seen and
 none failed for a reason that is not the agent's; else it has only ended. Files that no evaluation left are
 never touched.
@@ -28,6 +29,7 @@ from envace.types import JSON, SampleRecord, replace, to_json
 
 ENVACE = Path(__file__).resolve().parents[2]
 BEGUN, DONE, ENDED = "begun.json", "done.json", "ended.json"
+AGAIN = "again.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def _hash(job: HarnessJob, env: HarnessEnv, request: EvalRequest, identity: Iden
     """What a job's outcome depends on. The free port a local server was given does not count, provided that
     `policy_hash` says what it serves.
     """
-    own = {k: v for k, v in asdict(job).items() if k not in ("deadline_s", "name")}
+    own = {k: v for k, v in asdict(job).items() if k not in ("deadline_s", "name", "tally")}
     asked = {role: {**to_json(e), "base_url": ""} for role, e in request.roles.filled().items()}
     whose = [identity.get("policy"), identity.get("policy_hash"), identity.get("variant")]
     made = [env.spec.ref, ready(env)["versions"], code, own, asked, whose]
@@ -117,8 +119,10 @@ def settle(run: RawRun, samples: Sequence[SampleRecord], marks: Marks) -> None:
     its exit status.
     """
     owed = set(run.job.planned)
-    settled = not lost(s for s in samples if (s.task, s.trial) in owed) if owed else run.code == 0
+    gone = lost(s for s in samples if (s.task, s.trial) in owed)
+    settled = not gone if owed else run.code == 0
     said = {name: getattr(run, name) for name in ("code", "seconds", "isolated", "reason")}
     mark, other = (DONE, ENDED) if settled else (ENDED, DONE)
     (run.folder / other).unlink(missing_ok=True)
+    write_text(run.folder / AGAIN, json.dumps([[s.task, s.trial] for s in gone]))
     write_text(run.folder / mark, json.dumps({"hash": marks.whole[run.job.name], **said}))

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from envace.bench.harness import network
@@ -100,17 +100,32 @@ def run_job(
 def _beating(
     job: HarnessJob, folder: Path, say: Say, every_s: float, stop: threading.Event
 ) -> Callable[[], bool]:
-    """Called often while a job runs: tells now and then how far it is; whether it should stop."""
+    """Called often while a job runs: tells now and then how far it is, and whether it should stop."""
     began = told = time.monotonic()
+    total, earlier = len(job.planned), _ended(job, folder)
 
     def tick() -> bool:
         nonlocal told
         if time.monotonic() - told >= every_s:
-            told = time.monotonic()
-            say(f"{job.name}: {told - began:.0f} of at most {job.deadline_s:g} s")
+            told, done = time.monotonic(), _ended(job, folder)
+            line = f"{job.name}: {told - began:.0f} of at most {job.deadline_s:g} s"
+            line += f", {done} of {total} samples" if job.tally[0] else ""
+            if done > earlier:
+                line += f", about {(told - began) / (done - earlier) * (total - done):.0f} s left"
+            say(line)
         return stop.is_set()
 
     return tick
+
+
+def _ended(job: HarnessJob, folder: Path) -> int:
+    """How many samples a running job has put into its files, as far as these can be read now."""
+    files, text = job.tally
+    found = 0
+    for file in folder.glob(files) if files else ():
+        with suppress(OSError):  # it may be replaced under our hands
+            found += file.read_bytes().count(text.encode()) if file.is_file() else 0
+    return min(found, len(job.planned))
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -143,6 +158,7 @@ def _environ(env: HarnessEnv, scratch: Path, isolated: bool) -> dict[str, str]:
         "VIRTUAL_ENV": str(env.python.parent.parent),
         "HOME": str(scratch / "home"),
         "TMPDIR": str(scratch / "tmp"),
+        "LOGNAME": "harness",  # libraries that ask who runs them fail where the uid has no passwd entry
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

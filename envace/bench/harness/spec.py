@@ -97,6 +97,11 @@ class EvalRoles:
         roles = {"agent": self.agent, "user": self.user, "judge": self.judge}
         return {role: endpoint for role, endpoint in roles.items() if endpoint is not None}
 
+    def only(self, names: Sequence[str]) -> EvalRoles:
+        """The agent, and of the others those that are named."""
+        user, judge = (getattr(self, name) if name in names else None for name in ("user", "judge"))
+        return EvalRoles(agent=self.agent, user=user, judge=judge)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalRequest:
@@ -127,6 +132,7 @@ class HarnessJob:
     planned: tuple[tuple[str, int], ...]  # (task, trial) it owes
     reaches: tuple[str, ...] = ()  # the only addresses (base_url) it may talk to
     open_network: bool = False  # needs the open web (web search): not isolated
+    tally: tuple[str, str] = ("", "")  # (glob, text): so often text stands in these files, so many have ended
     goes_on: bool = False  # from what an interrupted run left; else its folder is emptied first
     deadline_s: float = 3600.0
 
@@ -148,6 +154,7 @@ class Adapter(Protocol):
     """One benchmark. Nothing here starts a process; `plan` and `parse` read files at most."""
 
     name: str
+    asks: tuple[str, ...]  # roles beside the agent that some of its jobs need: "user", "judge"
     subsets: tuple[str, ...]  # all that a request may name
     default: tuple[str, ...]  # what is run when it names none: what the benchmark's headline is of
 

@@ -37,6 +37,7 @@ class Tau2:
     """The benchmark `tau2`, from upstream's repository or from the package fork."""
 
     name = "tau2"
+    asks = ("user", "judge")
     subsets = tasks.SUBSETS
     default = tasks.AVERAGED
     roles = ("agent", "user", "judge")

@@ -28,6 +28,7 @@ class Vita:
     """The benchmark `vita`."""
 
     name = "vita"
+    asks = ("user", "judge")
     subsets = default = tuple(tasks.DOMAINS)
     roles = tuple(FLAGS)
 
