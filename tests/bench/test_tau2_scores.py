@@ -16,15 +16,10 @@ from envace.types import Endpoint, SampleRecord, SampleStatus, ScoreRecord
 HOW = {"bootstrap": 300}
 
 
-def sample(
-    task: str, trial: int, reward: float | None, status: str = "scored", upstream: bool = True
-) -> SampleRecord:
-    metrics: dict[str, float] = {} if reward is None else {"reward": reward}
-    if upstream and reward is not None:
-        metrics["upstream"] = reward
-    return SampleRecord(
-        task=task, trial=trial, seed=0, status=SampleStatus(status), reward=reward, metrics=metrics
-    )
+def sample(task: str, trial: int, reward: float | None, status: str = "scored") -> SampleRecord:
+    metrics = {} if reward is None else {"reward": reward, "upstream": reward}
+    about = {"task": task, "trial": trial, "seed": 0, "status": SampleStatus(status)}
+    return SampleRecord(**about, reward=reward, metrics=metrics)
 
 
 def domain(name: str, rewards: dict[str, list[float | None]], **more: Any) -> Tau2Domain:
@@ -42,32 +37,31 @@ def score(records: list[ScoreRecord], metric: str, source: str, subset: str = ""
     return found
 
 
-def test_what_upstream_drops_counts_zero_beside_it() -> None:
-    records = domain_scores(domain("airline", {"1": [1.0], "2": [None], "3": [0.0]}), **HOW)
-    strict, upstream = score(records, "reward", "strict"), score(records, "reward", "upstream")
-    assert strict.score == pytest.approx(1 / 3) and upstream.score == pytest.approx(1 / 2)
-    assert (strict.n_scored, strict.n_agent_failure, strict.n_tasks) == (2, 1, 3)
-
-
-def test_upstream_averages_over_dialogues_where_trials_are_unequal() -> None:
-    records = domain_scores(domain("airline", {"1": [1.0, 1.0], "2": [None, 0.0]}), **HOW)
-    upstream = score(records, "reward", "upstream")
-    assert upstream.score == pytest.approx(2 / 3) and upstream.low is None
-    assert score(records, "reward", "strict").score == pytest.approx(1 / 2)
-
-
-def test_pass_hat_k_needs_all_of_k_trials() -> None:
-    records = domain_scores(domain("retail", {"1": [1.0, 1.0], "2": [1.0, 0.0], "3": [None, None]}), **HOW)
-    assert score(records, "pass^1", "strict").score == pytest.approx(1 / 2)
-    assert score(records, "pass^2", "strict").score == pytest.approx(1 / 3)
-    assert score(records, "pass^2", "upstream").score == pytest.approx(1 / 2)
+@pytest.mark.parametrize(
+    ("rewards", "metric", "strict", "upstream"),
+    [
+        ({"1": [1.0], "2": [None], "3": [0.0]}, "reward", 1 / 3, 1 / 2),  # what upstream drops counts zero
+        ({"1": [1.0, 1.0], "2": [None, 0.0]}, "reward", 1 / 2, 2 / 3),  # over dialogues, trials unequal
+        ({"1": [1.0, 1.0], "2": [1.0, 0.0], "3": [None, None]}, "pass^1", 1 / 2, 3 / 4),
+        ({"1": [1.0, 1.0], "2": [1.0, 0.0], "3": [None, None]}, "pass^2", 1 / 3, 1 / 2),
+    ],
+)
+def test_strict_counts_the_agents_failures_zero_and_upstream_leaves_them_out(
+    rewards, metric, strict, upstream
+) -> None:
+    records = domain_scores(domain("airline", rewards), **HOW)
+    ours, printed = score(records, metric, "strict"), score(records, metric, "upstream")
+    assert (ours.score, printed.score) == (pytest.approx(strict), pytest.approx(upstream))
+    every = [r for trials in rewards.values() for r in trials]
+    assert (ours.n_tasks, ours.n_agent_failure) == (len(rewards), every.count(None))
+    unequal = len({sum(r is not None for r in t) for t in rewards.values()} - {0}) > 1
+    assert (printed.low is None) is unequal
 
 
 @pytest.mark.parametrize("status", ["infra_failure", "missing"])
 def test_one_lost_sample_withholds_every_number(status: str) -> None:
-    lost = Tau2Domain(
-        name="airline", samples=[sample("airline/1", 0, 1.0), sample("airline/2", 0, None, status)], trials=1
-    )
+    samples = [sample("airline/1", 0, 1.0), sample("airline/2", 0, None, status)]
+    lost = Tau2Domain(name="airline", samples=samples, trials=1)
     records = domain_scores(lost, **HOW)
     assert {r.score for r in records} == {None}
     assert records[0].n_infra_failure + records[0].n_missing == 1
@@ -92,13 +86,10 @@ def test_macro_weighs_domains_and_micro_tasks_equally() -> None:
     assert macro.low <= macro.score <= macro.high and macro.n_tasks == 12
 
 
-def test_an_average_without_one_of_its_domains_is_withheld_and_says_which() -> None:
+def test_an_average_without_one_of_its_domains_or_with_an_incomplete_one_is_withheld() -> None:
     records = average_scores(three()[:2], {"telecom": "telecom: not asked for"}, **HOW)
     assert {r.score for r in records} == {None}
     assert all("telecom: not asked for" in r.skipped and r.floors == {} for r in records)
-
-
-def test_an_incomplete_domain_withholds_the_average() -> None:
     airline, retail, telecom = three()
     lost = [*retail.samples, sample("retail/9", 0, None, "missing")]
     retail = Tau2Domain(name="retail", samples=lost, trials=1)
@@ -116,20 +107,14 @@ def test_labels_of_different_domains_stand_beside_each_other() -> None:
 
 
 def test_the_floor_is_read_from_the_dialogues_of_the_agent_that_does_nothing(tmp_path: Path) -> None:
-    nobody = Endpoint(base_url="http://127.0.0.1:1/v1", model="m")
-    asked = EvalRequest(roles=EvalRoles(agent=nobody), subsets=(), trials=1, seed=0, out=tmp_path / "out")
+    nobody = EvalRoles(agent=Endpoint(base_url="http://127.0.0.1:1/v1", model="m"))
+    asked = EvalRequest(roles=nobody, subsets=(), trials=1, seed=0, out=tmp_path / "out")
     folder = tmp_path / "out" / "floor" / "airline" / "raw"
     folder.mkdir(parents=True)
-    ends = [("user_stop", 1.0), ("user_stop", 0.0), ("infrastructure_error", None), ("user_stop", 0.0)]
+    ends = [("user_stop", {"reward": 1.0}), ("user_stop", {"reward": 0.0}), ("infrastructure_error", None)]
     rows = [
-        {
-            "task_id": str(i),
-            "trial": 0,
-            "termination_reason": stop,
-            "reward_info": None if r is None else {"reward": r},
-        }
-        for i, (stop, r) in enumerate(ends)
+        {"task_id": str(i), "trial": 0, "termination_reason": stop, "reward_info": info}
+        for i, (stop, info) in enumerate([*ends, ends[1]])
     ]
     (folder / "results.json").write_text(json.dumps({"tasks": [], "simulations": rows}))
-    assert floor(asked, "airline") == 0.25
-    assert floor(asked, "retail") is None
+    assert floor(asked, "airline") == 0.25 and floor(asked, "retail") is None
