@@ -203,7 +203,7 @@ def test_an_address_under_another_name_is_renamed_inside_and_keeps_its_host_outs
             argv=(sys.executable, "-c", REACH, named),
         )
         result, log, _ = run(tmp_path, made)
-        inside = network.inside(made).job.argv[-1]
+        inside = network.inside(made)[2].argv[-1]
     assert (
         json.loads(log) == ["hello", "hello"] and inside != named and inside.startswith("http://127.0.0.1:")
     )

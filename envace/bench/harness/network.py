@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -60,20 +60,13 @@ def wrap() -> tuple[str, ...] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """How a job is started without a network. `ports` is origin -> port inside."""
-
-    wrap: tuple[str, ...]
-    ports: dict[str, int]
-    job: HarnessJob
-
-
-def inside(job: HarnessJob) -> Inside | None:
-    """None when the job asks for the open web or the system gives no namespace."""
+def inside(job: HarnessJob) -> tuple[tuple[str, ...], dict[str, int], HarnessJob] | None:
+    """The command that stands before the job, origin -> port inside, and the job as it is told there; None
+    when it asks for the open web or the system gives no namespace.
+    """
     command = None if job.open_network else wrap()
     ports = ports_of(job.reaches)
-    return Inside(wrap=command, ports=ports, job=renamed(job, ports)) if command else None
+    return (command, ports, renamed(job, ports)) if command else None
 
 
 def ports_of(addresses: Sequence[str]) -> dict[str, int]:

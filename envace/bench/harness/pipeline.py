@@ -9,13 +9,10 @@ agent's; only then is it not run again, unless what ended is complete enough for
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
@@ -50,7 +47,8 @@ def evaluate(
     env, name = build(adapter.spec(request.options), root, say), adapter.name
     request = replace(request, roles=request.roles.only(adapter.asks))
     jobs = adapter.plan(env, request)
-    _check_plan(name, jobs)
+    if not any(job.planned for job in jobs):
+        raise UserError(f"{name}: nothing to evaluate; name at least one subset")
     marks = resume.Marks.of(adapter, env, request, identity)
     runs = {job.name: run for job in jobs if (run := resume.done(job, request.out, marks))}
     if runs:
@@ -83,16 +81,6 @@ def evaluate(
     return adapter.summarise(env, request, samples, **how, **identity), samples, ordered
 
 
-def _check_plan(name: str, jobs: Sequence[HarnessJob]) -> None:
-    """An adapter's own mistakes, before hours are spent on them."""
-    seen = {"job": Counter(j.name for j in jobs), "sample": Counter(p for j in jobs for p in j.planned)}
-    for what, counts in seen.items():
-        if twice := sorted(x for x, n in counts.items() if n > 1):
-            raise ValueError(f"{name} plans {what} {twice[0]} twice")
-    if not seen["sample"]:
-        raise UserError(f"{name}: nothing to evaluate; name at least one subset")
-
-
 def check_roles(
     name: str, request: EvalRequest, jobs: Sequence[HarnessJob], probe_s: float, say: Say
 ) -> None:
@@ -120,7 +108,7 @@ def _run(jobs: Sequence[HarnessJob], env: HarnessEnv, request: EvalRequest, say:
     stop, at_once = threading.Event(), max(1, int(request.options.get("parallel", 1)))
     waiting, running, runs = list(jobs), set[Future[RawRun]](), dict[str, RawRun]()
     began, total = time.monotonic(), len(jobs)
-    with _sigterm_interrupts(), ThreadPoolExecutor(at_once, "job") as pool:
+    with ThreadPoolExecutor(at_once, "job") as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
@@ -156,21 +144,3 @@ def samples_of(
             sample = replace(sample, error=f"{sample.error}: {cause}")
         clean.append(from_json(SampleRecord, redact.data(to_json(sample)) | {"task": sample.task}))
     return clean
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM as an exception, so that children are ended on the way out. The main thread's business only."""
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(*_: object) -> None:
-        raise SystemExit(143)
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

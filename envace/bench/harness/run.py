@@ -62,11 +62,11 @@ def run_job(
         with ExitStack() as stack:
             made = tempfile.TemporaryDirectory(prefix="ea-", dir=short, ignore_cleanup_errors=True)
             scratch = Path(stack.enter_context(made))
-            renamed, wrap, relays = job, (), []
+            wrap, ports, renamed = inside or ((), {}, job)
+            relays = []
             if inside:
-                renamed, wrap = inside.job, inside.wrap
                 sockets = stack.enter_context(network.relayed(job.reaches, scratch))
-                relays = [(inside.ports[target], path) for target, path in sockets.items()]
+                relays = [(ports[target], path) for target, path in sockets.items()]
             for path, name in files.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(renamed.files[name], encoding="utf-8")
