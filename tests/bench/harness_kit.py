@@ -15,10 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
 
+from envace.bench.harness.answers import read_rows
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessJob, HarnessSpec
 from envace.bench.summary import summarise
 from envace.types import Endpoint, SampleRecord, SampleStatus
 
+SCORED = SampleStatus.SCORED
 FAKE = """
 import json, os, sys, time, urllib.request, base64
 order = json.load(open("order.json"))
@@ -88,20 +90,13 @@ def server(model: str = "m", key: str = "", tls: Path | None = None) -> Iterator
         def do_GET(self) -> None:
             if key and self.headers.get("Authorization") != f"Bearer {key}":
                 return self._say(401, {"error": "no"})
-            if self.path.partition("?")[0] != "/v1/models":
-                return self._say(404, {"error": "not here"})
-            self._say(200, {"data": [{"id": model}]})
+            known = self.path.partition("?")[0] == "/v1/models"
+            self._say(*(200, {"data": [{"id": model}]}) if known else (404, {"error": "not here"}))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append(
-                {
-                    "path": self.path,
-                    "host": self.headers["Host"],
-                    "auth": self.headers.get("Authorization"),
-                    "body": body,
-                }
-            )
+            who = {"host": self.headers["Host"], "auth": self.headers.get("Authorization")}
+            seen.append({"path": self.path, "body": body, **who})
             self._say(200, {"said": "hello"})
 
         def log_message(self, *_: object) -> None:
@@ -142,7 +137,7 @@ def certificate(path: Path) -> Path:
 
 
 class FakeBench:
-    """Two subsets; `options`: faults {task: how}, code (exit status), goes_on."""
+    """Two subsets of three tasks; `options`: faults {task: how}, code (exit status), goes_on."""
 
     name, asks = "fake", ("user", "judge")
     subsets = default = ("a", "b")
@@ -151,64 +146,39 @@ class FakeBench:
         return HarnessSpec(name="fake", version="1", kind="none", lock="none.lock")
 
     def plan(self, env, request):
-        agent, options = request.roles.agent, request.options
-        jobs = []
+        agent, options, jobs = request.roles.agent, request.options, []
         for subset, trial in product(request.subsets, range(request.trials)):
             tasks = [f"{subset}/{i}" for i in range(3)]
-            order = {
-                "tasks": tasks,
-                "faults": options.get("faults", {}),
-                "code": options.get("code", 0),
-                "marker": str(request.out / f"{subset}.marker"),
-                "threads": request.concurrency,
-            }
-            jobs.append(
-                HarnessJob(
-                    name=f"{subset}-{trial}",
-                    argv=(str(env.python), "-c", FAKE),
-                    env={"FAKE_URL": agent.base_url},
-                    secrets={"FAKE_KEY": agent.key_env} if agent.key_env else {},
-                    files={"order.json": json.dumps(order)},
-                    planned=tuple((task, trial) for task in tasks),
-                    reaches=tuple(e.base_url for e in request.roles.filled().values()),
-                    tally=("results.jsonl", "\n"),
-                    deadline_s=request.deadline_s,
-                )
+            order = {"tasks": tasks, "faults": options.get("faults", {}), "code": options.get("code", 0)}
+            order |= {"marker": str(request.out / f"{subset}.marker"), "threads": request.concurrency}
+            job = HarnessJob(
+                name=f"{subset}-{trial}",
+                argv=(str(env.python), "-c", FAKE),
+                env={"FAKE_URL": agent.base_url},
+                secrets={"FAKE_KEY": agent.key_env} if agent.key_env else {},
+                files={"order.json": json.dumps(order)},
+                planned=tuple((task, trial) for task in tasks),
+                reaches=tuple(e.base_url for e in request.roles.filled().values()),
+                tally=("results.jsonl", "\n"),
+                deadline_s=request.deadline_s,
             )
+            jobs.append(job)
         return jobs
 
     def parse(self, env, request, runs):
-        samples = []
-        for run in runs:
-            path = run.folder / "results.jsonl"
-            for line in path.read_text().splitlines() if path.exists() else ():
-                row = json.loads(line)
-                if row["said"] == "down" or row["how"] == "infra":
-                    status, reward = SampleStatus.INFRA_FAILURE, None
-                elif row["how"] == "agent":
-                    status, reward = SampleStatus.AGENT_FAILURE, None
-                else:
-                    status, reward = SampleStatus.SCORED, 1.0
-                metrics = {"reward": reward} if reward is not None else {}
-                trial = run.job.planned[0][1]
-                samples.append(
-                    SampleRecord(
-                        task=row["task"],
-                        trial=trial,
-                        seed=0,
-                        status=status,
-                        reward=reward,
-                        metrics=metrics,
-                        error="" if reward else f"{row['how']} {row['said']}",
-                    )
-                )
-        return samples
+        return [sample_of(row, run) for run in runs for row in read_rows(run.folder / "results.jsonl")]
 
     def summarise(self, env, request, samples, **identity):
-        planned = [(s.task, s.trial) for s in samples]
-        return summarise(
-            samples, planned, benchmark="fake", metrics=["reward"], harness=env.identity, **identity
-        )
+        identity |= {"benchmark": "fake", "metrics": ["reward"], "harness": env.identity}
+        return summarise(samples, [(s.task, s.trial) for s in samples], **identity)
+
+
+def sample_of(row, run) -> SampleRecord:
+    how = "infra" if row["said"] == "down" else row["how"]
+    status = {"infra": SampleStatus.INFRA_FAILURE, "agent": SampleStatus.AGENT_FAILURE}.get(how, SCORED)
+    won = {"reward": 1.0, "metrics": {"reward": 1.0}} if status is SCORED else {}
+    known = {"task": row["task"], "trial": run.job.planned[0][1], "seed": 0, "status": status}
+    return SampleRecord(**known, **won, error="" if won else f"{row['how']} {row['said']}")
 
 
 def request(url: str, out: Path, **more) -> EvalRequest:
