@@ -1,5 +1,4 @@
-"""Two policies on the same tasks: the published number is what is differenced, computed by hand beside the
-code."""
+"""Two policies on the same tasks: the published number is differenced, computed by hand beside the code."""
 
 import itertools
 
@@ -18,23 +17,17 @@ S = SampleStatus
 OFFLINE = DERIVED["offline_subset"].needs
 
 
-def played(rewards, status=S.SCORED):
-    """task -> reward or rewards, one a trial; None is a failure of the agent."""
-    made = []
-    for task, own in rewards.items():
-        for k, r in enumerate(own if isinstance(own, tuple) else (own,)):
-            metrics = {} if r is None else {"reward": r, "upstream": r}
-            made.append(
-                SampleRecord(
-                    task=task,
-                    trial=k,
-                    seed=0,
-                    reward=r,
-                    metrics=metrics,
-                    status=S.AGENT_FAILURE if r is None else status,
-                )
-            )
-    return made
+def sample(task, reward, trial=0, status=S.SCORED, **metrics) -> SampleRecord:
+    """None is a failure of the agent."""
+    status = S.AGENT_FAILURE if reward is None else status
+    numbers = {} if reward is None else {"reward": reward, "upstream": reward, **metrics}
+    return SampleRecord(task=task, trial=trial, seed=0, reward=reward, metrics=numbers, status=status)
+
+
+def played(rewards, status=S.SCORED, **metrics):
+    """task -> reward or rewards, one a trial."""
+    trials = {task: own if isinstance(own, tuple) else (own,) for task, own in rewards.items()}
+    return [sample(t, r, k, status, **metrics) for t, own in trials.items() for k, r in enumerate(own)]
 
 
 def raw(samples):
@@ -62,24 +55,18 @@ def test_bfcls_overall_may_fall_while_the_mean_of_all_entries_rises():
     assert value == pytest.approx((live - 0.3 * 0.5) / 0.8) and value < 0
     assert low < value < high and tasks == sum(sizes.values())
     tasks_of = {c: [f"{c}/{i:02}" for i in range(n)] for c, n in sizes.items()}
-    published = [
-        next(
-            r.score
-            for r in score_records(
-                p,
-                tasks_of,
-                1,
-                floors=dict.fromkeys(sizes, 0.0),
-                skipped={},
-                min_complete=1.0,
-                bootstrap=10,
-                seed=0,
-            )
-            if (r.subset, r.source) == ("offline_subset", "derived")
-        )
-        for p in (a, b)
-    ]
-    assert value == pytest.approx(published[0] - published[1])
+    how = {
+        "floors": dict.fromkeys(sizes, 0.0),
+        "skipped": {},
+        "min_complete": 1.0,
+        "bootstrap": 10,
+        "seed": 0,
+    }
+    made = [score_records(p, tasks_of, 1, **how) for p in (a, b)]
+    new, old = (
+        next(r.score for r in own if (r.subset, r.source) == ("offline_subset", "derived")) for own in made
+    )
+    assert value == pytest.approx(new - old)
 
 
 def tau2(rewards):
@@ -104,36 +91,21 @@ def test_tau2s_macro_and_micro_average_may_differ_in_sign():
 
 def test_vitas_averages_are_differenced_like_they_are_published():
     sizes = {"delivery": 4, "instore": 1, "ota": 1, "cross": 2}
-    a = played({f"{d}/{i}": 1.0 if d == "delivery" else 0.0 for d, n in sizes.items() for i in range(n)})
-    b = played({f"{d}/{i}": 0.0 if d == "delivery" else 1.0 for d, n in sizes.items() for i in range(n)})
+    won = {f"{d}/{i}": float(d == "delivery") for d, n in sizes.items() for i in range(n)}
+    more = {"rubrics": 1.0, "steps": 1.0, "calls": 1.0}
+    a, b = played(won, **more), played({task: 1 - r for task, r in won.items()}, **more)
     assert diff("vita", "macro", a, b)[0] == pytest.approx((1 - 1 - 1 - 1) / 4)
     assert diff("vita", "micro", a, b)[0] == pytest.approx((4 - 4) / 8)
-    macro = [
-        vita.records(tuple(sizes), [_whole(s) for s in p], dict.fromkeys(sizes, 0.0), bootstrap=10)[-2].score
-        for p in (a, b)
-    ]
-    assert macro[0] - macro[1] == pytest.approx(-0.5)
-
-
-def _whole(s):
-    more = {"rubrics": s.reward, "steps": 1.0, "calls": 1.0}
-    return SampleRecord(
-        task=s.task, trial=0, seed=0, status=S.SCORED, reward=s.reward, metrics=s.metrics | more
+    new, old = (
+        vita.records(tuple(sizes), p, dict.fromkeys(sizes, 0.0), bootstrap=10)[-2].score for p in (a, b)
     )
+    assert new - old == pytest.approx(-0.5)
 
 
 def finmcp(*conversations):
     """(gold calls, calls found, calls in vain) of each conversation."""
-    made = []
-    for k, (gold, hits, vain) in enumerate(conversations):
-        numbers = counts([["a"] * gold], [["a"] * hits + ["b"] * vain])
-        metrics = numbers | {"reward": numbers["f1"]}
-        made.append(
-            SampleRecord(
-                task=f"multi/{k}", trial=0, seed=0, status=S.SCORED, metrics=metrics, reward=numbers["f1"]
-            )
-        )
-    return made
+    found = [counts([["a"] * gold], [["a"] * hits + ["b"] * vain]) for gold, hits, vain in conversations]
+    return [sample(f"multi/{k}", n["f1"], **n) for k, n in enumerate(found)]
 
 
 def test_finmcps_micro_f1_may_fall_while_the_mean_of_conversations_rises():
@@ -178,10 +150,8 @@ def test_only_tasks_that_both_have_scored_are_compared():
 
 
 def test_a_score_that_lacks_a_part_on_one_side_has_no_difference():
-    a, b = (
-        tau2({"airline": (1.0,), "retail": (1.0,), "telecom": (1.0,)}),
-        tau2({"airline": (1.0,), "retail": (1.0,)}),
-    )
+    b = tau2({"airline": (1.0,), "retail": (1.0,)})
+    a = b + tau2({"telecom": (1.0,)})
     assert difference(statistic("tau2", "macro", "reward"), a, b, 10, 0) is None
     assert difference(statistic("finmcp", "all", "tf1"), [], finmcp((1, 1, 0)), 10, 0) is None
 
