@@ -44,17 +44,6 @@ def stratified(
     return point, low, high
 
 
-def mean_of_strata(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
-    """Macro average: the plain mean over strata of the mean over their tasks, drawn within each stratum."""
-    means = {name: task_means(values) for name, values in strata.items()}
-    return stratified(means, lambda m: sum(m.values()) / len(m), n, seed)
-
-
-def mean_of_tasks(strata: Mapping[str, Values], n: int, seed: int) -> Interval:
-    """Micro average: every task of every stratum counts alike."""
-    return cluster_bootstrap({task: v for values in strata.values() for task, v in values.items()}, n, seed)
-
-
 def paired_bootstrap(a: Values, b: Values, n: int, seed: int) -> Interval:
     """Mean of a - b and its interval; each resample draws the same tasks for both, so task difficulty
     cancels.

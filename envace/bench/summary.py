@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
-from envace.bench.stats import Interval, Values, cluster_bootstrap, mean_of_strata, mean_of_tasks
+from envace.bench.stats import Interval, Values, cluster_bootstrap, stratified, task_means
 from envace.types import JSON, SampleRecord, SampleStatus, ScoreRecord, replace
 
 SCALES = {"steps": "count", "calls": "count", "tokens": "count", "seconds": "s"}  # all others are 0-1
@@ -189,9 +189,14 @@ def averages(
     floors = [p.floors[DO_NOTHING] for p in parts if DO_NOTHING in p.floors]
     sizes, why = [p.n_tasks for p in parts], tuple(dict.fromkeys(skipped))
     base = replace(summed(parts), source="derived", skipped=why, floors={})
+    found = {"macro": WITHHELD, "micro": WITHHELD}
+    if values:
+        means = {name: task_means(own) for name, own in values.items()}
+        every = {task: v for own in values.values() for task, v in own.items()}
+        found["macro"] = stratified(means, lambda m: sum(m.values()) / len(m), bootstrap, base.seed)
+        found["micro"] = cluster_bootstrap(every, bootstrap, base.seed)
     made = []
-    for name, mean, weights in (("macro", mean_of_strata, [1] * len(parts)), ("micro", mean_of_tasks, sizes)):
-        score, low, high = mean(values, bootstrap, base.seed) if values else WITHHELD
+    for (name, (score, low, high)), weights in zip(found.items(), ([1] * len(parts), sizes)):
         own = replace(base, subset=name, score=score, low=low, high=high)
         if all_there and len(floors) == len(parts):
             floor = math.fsum(f * w for f, w in zip(floors, weights)) / sum(weights)

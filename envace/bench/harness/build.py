@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -200,29 +199,21 @@ def _wrong_data(env: HarnessEnv) -> list[str]:
 
 
 def find_python(version: str) -> Path:
-    """An interpreter of that version ("3.12"): the variable PYTHON312, this one, PATH, pyenv, uv, in this
-    order; uv alone would not do, since it stops at a shim of pyenv. Raises EnvironmentUnready when there is
-    none.
+    """An interpreter of that version ("3.12"): the one that the variable PYTHON312 names, else what uv finds
+    where this one is, among pyenv's, on PATH and among its own. Raises EnvironmentUnready when there is none.
     """
-
-    def candidates() -> Iterator[str]:
-        if named := os.environ.get(variable):
-            yield named  # who names one does not want another
-            return
-        yield sys.executable
-        yield f"python{version}"
-        if root := _says("pyenv", "root"):
-            yield from sorted(map(str, Path(root, "versions").glob(f"{version}*/bin/python")), reverse=True)
-        yield _says(str(find_uv()), "python", "find", "--no-python-downloads", version)
-
     variable = f"PYTHON{version.replace('.', '')}"
-    for candidate in candidates():
-        if _says(candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])") == version:
-            return Path(candidate)
-    raise EnvironmentUnready(
-        f"no Python {version} found; install one (pyenv install {version}, uv python install {version}) "
-        f"or name it by the environment variable {variable}"
-    )
+    pyenv = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"), "versions")
+    there = sorted(pyenv.glob(f"{version}*/bin"), reverse=True)  # before its shims, at which uv stops
+    places = [str(Path(sys.executable).parent), *map(str, there), os.environ.get("PATH", os.defpath)]
+    ask = [str(find_uv()), *"python find --no-cache --no-project --no-python-downloads".split(), version]
+    found = os.environ.get(variable) or _says(ask, PATH=os.pathsep.join(places))
+    if _says([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]) != version:
+        raise EnvironmentUnready(
+            f"no Python {version} found; install one (pyenv install {version}, uv python install {version}) "
+            f"or name it by the environment variable {variable}"
+        )
+    return Path(found)
 
 
 def find_uv() -> Path:
@@ -234,10 +225,11 @@ def find_uv() -> Path:
     return Path(found)
 
 
-def _says(*argv: str) -> str:
+def _says(argv: list[str], **environ: str) -> str:
     """What a short command prints; empty when it cannot be run or fails."""
+    how = {"capture_output": True, "text": True, "timeout": 30, "stdin": subprocess.DEVNULL}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        done = subprocess.run(argv, env=os.environ | environ, **how)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
