@@ -16,12 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from envace.data.faults import Fault, Reject
+from envace.data.faults import Reject
 from envace.data.row_forms import Row
 from envace.data.sizes import RowSize
 from envace.data.verdicts import RowVerdict, reject_line
 from envace.errors import EnvironmentUnready
 
+LINE = ("place", "uuid", "reason", "field", "message")
+"""Columns of a line of rejects."""
 TABLE = """
 CREATE TABLE rows (
     ordinal INTEGER PRIMARY KEY,  -- place in the source
@@ -36,8 +38,6 @@ WITH ranked AS (
 SELECT lost.ordinal, lost.uuid, best.uuid, best.place FROM ranked AS lost
 JOIN ranked AS best ON best.key = lost.key AND best.rank = 1 WHERE lost.rank > 1
 """
-_size = msgspec.json.Decoder(RowSize).decode
-_row = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,15 @@ class JudgedRows:
     """Every row that was read."""
 
     def __init__(self, db: sqlite3.Connection):
-        self._db = db
-        self._n = 0
+        self._db, self._n = db, 0
 
     def add(self, verdicts: Iterable[RowVerdict]) -> None:
         """Put rows away, the next ones of the source. Raises EnvironmentUnready when the disk is full."""
         values = []
         for v in verdicts:
-            line = reject_line(v.where, v.uuid, v.faults[0]) if v.faults else {}
-            told = v.uuid, line.get("reason"), line.get("field"), line.get("message")
-            k = v.kept
+            line, k = reject_line(v.where, v.uuid, v.faults[0]) if v.faults else {}, v.kept
             kept = (k.split, k.dropped, k.digest, k.content, k.size, k.row) if k else (None,) * 6
-            values.append((self._n, v.where, *told, *kept))
+            values.append((self._n, v.where, v.uuid, *map(line.get, LINE[2:]), *kept))
             self._n += 1
         self._db.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * 12)})", values)
 
@@ -74,31 +71,26 @@ class JudgedRows:
 
         `distinct`: the source vouches that dialogues differ.
         """
-        for ordinal, uuid, _, place in self._db.execute(
-            EQUALS.format(key="uuid", best="digest, ordinal")
-        ).fetchall():
-            words = f"{uuid!r} is also the id of {place}, which is kept"
-            self._leave_out(ordinal, Fault(Reject.DUPLICATE_ID, "uuid", words))
-        equal = [] if distinct else self._db.execute(EQUALS.format(key="content", best="uuid")).fetchall()
-        for ordinal, _, uuid, place in equal:
-            words = f"has the dialogue and tools of {uuid!r} ({place})"
-            self._leave_out(ordinal, Fault(Reject.DUPLICATE_CONTENT, "row", words))
-        for (ordinal,) in self._db.execute(
-            "SELECT ordinal FROM rows WHERE reason IS NULL AND dropped"
-        ).fetchall():
-            self._leave_out(ordinal, Fault(Reject.NOT_SELECTED, "row", "is left out by data.select"))
+        equal = self._db.execute(EQUALS.format(key="uuid", best="digest, ordinal")).fetchall()
+        told = [(n, f"{uuid!r} is also the id of {place}, which is kept") for n, uuid, _, place in equal]
+        self._leave_out(Reject.DUPLICATE_ID, "uuid", told)
+        if not distinct:
+            equal = self._db.execute(EQUALS.format(key="content", best="uuid")).fetchall()
+            told = [(n, f"has the dialogue and tools of {uuid!r} ({place})") for n, _, uuid, place in equal]
+            self._leave_out(Reject.DUPLICATE_CONTENT, "row", told)
+        dropped = self._db.execute("SELECT ordinal FROM rows WHERE reason IS NULL AND dropped").fetchall()
+        self._leave_out(Reject.NOT_SELECTED, "row", [(n, "is left out by data.select") for (n,) in dropped])
 
-    def _leave_out(self, ordinal: int, fault: Fault) -> None:
-        told = (str(fault.reason), fault.field, fault.message, ordinal)
-        self._db.execute("UPDATE rows SET reason = ?, field = ?, message = ? WHERE ordinal = ?", told)
+    def _leave_out(self, reason: Reject, field: str, told: list[tuple[int, str]]) -> None:
+        self._db.executemany(
+            "UPDATE rows SET reason = ?, field = ?, message = ? WHERE ordinal = ?",
+            [(str(reason), field, words, ordinal) for ordinal, words in told],
+        )
 
     def rejects(self) -> Iterator[Row]:
         """The line of every row that is left out, in the order they were read."""
-        names = ("where", "uuid", "reason", "field", "message")
-        lines = self._db.execute(
-            "SELECT place, uuid, reason, field, message FROM rows WHERE reason IS NOT NULL ORDER BY ordinal"
-        )
-        return (dict(zip(names, line)) for line in lines)
+        chosen = f"SELECT {', '.join(LINE)} FROM rows WHERE reason IS NOT NULL ORDER BY ordinal"
+        return (dict(zip(("where", *LINE[1:]), line)) for line in self._db.execute(chosen))
 
     def kept(self) -> list[KeptEntry]:
         """The rows that stay, in the order they were read."""
@@ -108,10 +100,9 @@ class JudgedRows:
     def rows(self, entries: Sequence[KeptEntry]) -> Iterator[tuple[RowSize, Row]]:
         """These rows, in their order, one at a time."""
         for entry in entries:
-            size, row = self._db.execute(
-                "SELECT size, row FROM rows WHERE ordinal = ?", (entry.ordinal,)
-            ).fetchone()
-            yield _size(size), _row(row)
+            chosen = "SELECT size, row FROM rows WHERE ordinal = ?"
+            size, row = self._db.execute(chosen, (entry.ordinal,)).fetchone()
+            yield msgspec.json.decode(size, type=RowSize), msgspec.json.decode(row)
 
 
 @contextmanager

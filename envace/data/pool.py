@@ -5,7 +5,6 @@ the number of processes. A process that dies is a StageFailed. No process outliv
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -14,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -26,7 +24,6 @@ R = TypeVar("R")
 
 SPARE = 4  # chunks in flight beyond one a process
 ALONE = 8  # chunks done before processes are worth starting
-RARE = 100_000  # containers made between two looks for reference cycles
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -69,24 +66,12 @@ def ordered(
 def _begin(own_worlds: dict[str, str]) -> None:
     """In a worker: Ctrl-C is the parent's, and when the parent ends, however it does, so does this
     process."""
+
+    def end_with_parent() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    gc.set_threshold(RARE)
+    threading.Thread(target=end_with_parent, daemon=True).start()
     worlds.load(own_worlds)
-
-
-def _end_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Look for reference cycles less often: rows have none, and looking costs an eighth of the time."""
-    before = gc.get_threshold()
-    gc.set_threshold(RARE, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -95,17 +95,8 @@ def said(messages: Sequence[JSON], at: str) -> list[Said]:
     ]
 
 
-# --- the rules
-# --------------------------------------------------------------------------------------------------
-
-# what an ordinary message may follow; tool messages are counted against the calls before them instead
-FOLLOWS = {
-    "": ("system", "user"),
-    "system": ("user",),
-    "user": ("assistant",),
-    "tool": ("assistant",),
-    "assistant": ("user",),
-}
+FOLLOWS = {"": "system user", "system": "user", "user": "assistant", "tool": "assistant", "assistant": "user"}
+"""What an ordinary message is followed by; tool messages are counted against the calls before them instead."""
 
 
 def role_order(d: Dialogue) -> Iterator[Fault]:
@@ -116,7 +107,7 @@ def role_order(d: Dialogue) -> Iterator[Fault]:
             yield Fault(Reject.ROLE_ORDER, f"{m.at}.tool_calls", "only an assistant may call tools")
             return
         counted = m.role == "tool" or before.calls  # a missing or extra tool message is `result_count`'s
-        if not counted and m.role not in FOLLOWS[before.role]:
+        if not counted and m.role not in FOLLOWS[before.role].split():
             where = f"after {before.role!r}" if before.role else "first"
             yield Fault(Reject.ROLE_ORDER, f"{m.at}.role", f"{m.role!r} cannot stand {where}")
             return

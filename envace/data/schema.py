@@ -1,9 +1,9 @@
 """Between CM2 rows and tasks.
 
-Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one, or the row in its one
-stored form. Invariant: `task_from_row(row_from_task(task)) == task` for every task with a reference dialogue,
-also through parquet; `stored(examine(row)) == row_from_task(task_from_row(row))`, at a tenth of the cost.
-Rows of a foreign source bring no world and no rules; both are extensions inside `extra_info`.
+Flows in: a row (plain data or read from parquet) or a task. Flows out: the other one. Invariant:
+`task_from_row(row_from_task(task)) == task` for every task with a reference dialogue, also through parquet.
+A row in any form becomes the one stored form by way of its task. Rows of a foreign source bring no world and
+no rules; both are extensions inside `extra_info`.
 
 A stored row in short: `uuid`, `messages` (up to the first user message), `data_source`, `extra_info` with
 `messages` (the whole reference dialogue, arguments as JSON text), `tools` (JSON text),
@@ -21,16 +21,12 @@ from envace.data import jsontext
 from envace.data.check import CheckedRow, examine
 from envace.data.checklist import first_variant
 from envace.data.row_forms import Row
+from envace.data.rules import CLOSE, OPEN
 from envace.errors import DataError
 from envace.types import JSON, Item, Message, Record, Task, ToolCall
 
-OPEN, CLOSE = "<think>", "</think>"
 SOURCE = "cm2"  # of a row that names none
 KEYS_OF_ORIGIN = ("licence", "origin", "generator", "annotator")
-
-
-# --- task -> row
-# ----------------------------------------------------------------------------------------------
 
 
 def row_from_task(task: Task) -> Row:
@@ -41,60 +37,37 @@ def row_from_task(task: Task) -> Row:
     for record in records_of(task.reference, task.n_turns):
         if record in beyond:
             beyond.remove(record)
-    return _row(
-        uuid=task.id,
-        prefix=[_message_out(m, i) for i, m in enumerate(task.prefix)],
-        source=task.source,
-        messages=[_message_out(m, i) for i, m in enumerate(task.reference)],
-        tools=list(task.tools),
-        items=[[_item_out(i) for i in items] for items in task.checklist],
-        world=task.world,
-        records=[
-            {"turn": r.turn, "name": r.call.name, "arguments": r.call.arguments, "result": r.result}
-            for r in beyond
-        ],
-        tags=list(task.tags),
-    )
-
-
-def _row(
-    *,
-    uuid: str,
-    prefix: list[Row],
-    source: str,
-    messages: list[Row],
-    tools: list[JSON],
-    items: list[list[Row]],
-    world: JSON,
-    records: list[Row],
-    tags: list[str],
-) -> Row:
+    records = [
+        {"turn": r.turn, "name": r.call.name, "arguments": r.call.arguments, "result": r.result}
+        for r in beyond
+    ]
+    items = [[_item_out(i) for i in items] for items in task.checklist]
     extra = {
-        "messages": messages,
-        "tools": jsontext.write(tools),
+        "messages": [_message_out(m, i) for i, m in enumerate(task.reference)],
+        "tools": jsontext.write(list(task.tools)),
         "interaction_kwargs": {"name": "checklist", "checklist_list": [items]},
         "need_tools_kwargs": True,
-        "original_index": uuid,
-        "world": jsontext.write(world) if world else None,
+        "original_index": task.id,
+        "world": jsontext.write(task.world) if task.world else None,
         "records": jsontext.write(records) if records else None,
-        "tags": tags,
+        "tags": list(task.tags),
         **dict.fromkeys(KEYS_OF_ORIGIN),
     }
-    return {"uuid": uuid, "messages": prefix, "data_source": source, "extra_info": extra}
+    prefix = [_message_out(m, i) for i, m in enumerate(task.prefix)]
+    return {"uuid": task.id, "messages": prefix, "data_source": task.source, "extra_info": extra}
 
 
 def _message_out(m: Message, i: int) -> Row:
-    calls = [_call_out(i, k, c.name, c.arguments) for k, c in enumerate(m.calls)]
-    return {"role": m.role, "content": _with_thoughts(m.thinking, m.content), "tool_calls": calls}
-
-
-def _call_out(i: int, k: int, name: str, arguments: JSON) -> Row:
-    function = {"name": name, "arguments": jsontext.write(arguments)}
-    return {"id": f"call_{i}_{k}", "type": "function", "function": function}
-
-
-def _with_thoughts(thinking: str, content: str) -> str:
-    return f"{OPEN}\n{thinking}\n{CLOSE}\n\n{content}" if thinking else content
+    content = f"{OPEN}\n{m.thinking}\n{CLOSE}\n\n{m.content}" if m.thinking else m.content
+    calls = [
+        {
+            "id": f"call_{i}_{k}",
+            "type": "function",
+            "function": {"name": c.name, "arguments": jsontext.write(c.arguments)},
+        }
+        for k, c in enumerate(m.calls)
+    ]
+    return {"role": m.role, "content": content, "tool_calls": calls}
 
 
 def _item_out(item: Item) -> Row:
@@ -112,64 +85,17 @@ def _item_out(item: Item) -> Row:
     }
 
 
-# --- row -> stored row
-# ----------------------------------------------------------------------------------------
-
-
-def stored(checked: CheckedRow) -> Row:
-    """A row without faults in the one form that is stored, whatever form it came in."""
-    form = checked.form
-    arguments, rules = iter(checked.arguments), iter(checked.rules)
-    records = [{k: r[k] for k in ("turn", "name", "arguments", "result")} for r in checked.records or ()]
-    return _row(
-        uuid=form.uuid,
-        prefix=[_message_in_row(m | {"tool_calls": ()}, i, arguments) for i, m in enumerate(form.prefix)],
-        source=form.source or SOURCE,
-        messages=[_message_in_row(m, i, arguments) for i, m in enumerate(form.messages)],
-        tools=form.tools,
-        items=[[_item_in_row(i, next(rules)) for i in turn] for turn in first_variant(form.checklist)],
-        world=checked.world,
-        records=sorted(records, key=lambda r: r["turn"]),
-        tags=list((form.extra or {}).get("tags") or ()),
-    )
-
-
-def _message_in_row(m: Row, i: int, arguments: Iterator[JSON]) -> Row:
-    role, content = m["role"], m.get("content") or ""
-    if role == "assistant" and OPEN in content:
-        content = _with_thoughts(*_split(content))
-    calls = [
-        _call_out(i, k, c["function"]["name"], next(arguments))
-        for k, c in enumerate(m.get("tool_calls") or ())
-    ]
-    return {"role": "tool" if role == "observation" else role, "content": content, "tool_calls": calls}
-
-
-def _item_in_row(item: Row, rule: JSON) -> Row:
-    return {
-        "id": item["id"],
-        "evidence": [{k: v for k, v in e.items() if v is not None} for e in item.get("evidence") or ()],
-        "focus_on": item["focus_on"],
-        "question": item["question"],
-        "pass_condition": item["pass_condition"],
-        "failure_examples": list(item.get("failure_examples") or ()),
-        "required_for_next_turn": item["required_for_next_turn"],
-        "dependence": list(item.get("dependence") or ()),
-        "weight": float(item["weight"]),
-        "extra_info": None if rule is None else {"rule": jsontext.write(rule)},
-    }
-
-
-# --- row -> task
-# ----------------------------------------------------------------------------------------------
-
-
 def task_from_row(row: JSON) -> Task:
     """A CM2 row, in any form, as a task. Raises DataError naming the first field that does not fit."""
     checked = examine(row)
     if checked.faults:
         name = row.get("uuid") if isinstance(row, dict) else None
         raise DataError(f"row {name!r}: {checked.faults[0]}")
+    return task_of(checked)
+
+
+def task_of(checked: CheckedRow) -> Task:
+    """The task of a row without faults."""
     form = checked.form
     turns, rules = first_variant(form.checklist), iter(checked.rules)
     reference = _dialogue(form.messages, iter(checked.arguments))
@@ -204,20 +130,15 @@ def _dialogue(rows: Sequence[Row], arguments: Iterator[JSON]) -> tuple[Message, 
         )
         names = [c.name for c in calls] if role == "assistant" else names
         thinking, content = "", row.get("content") or ""
-        if role == "assistant":
-            thinking, content = _split(content)
+        start = content.lstrip()
+        if role == "assistant" and start.startswith(OPEN):
+            before, closed, visible = start.removeprefix(OPEN).partition(CLOSE)
+            thinking, content = (before.strip("\n"), visible.lstrip()) if closed else ("", content)
         name = names.pop(0) if role == "tool" else ""
         messages.append(
             Message(role=role, content=content, thinking=thinking, calls=calls, name=name, turn=max(turn, 0))
         )
     return tuple(messages)
-
-
-def _split(content: str) -> tuple[str, str]:
-    """Thinking and visible text of an assistant message."""
-    start = content.lstrip()
-    thinking, closed, visible = start.removeprefix(OPEN).partition(CLOSE)
-    return (thinking.strip("\n"), visible.lstrip()) if closed and start.startswith(OPEN) else ("", content)
 
 
 def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
@@ -232,6 +153,16 @@ def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:
 
 
 def _item_in(item: Row, rule: JSON) -> Item:
-    row = _item_in_row(item, None) | {"rule": rule}
-    del row["extra_info"]
-    return Item(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+    evidence = item.get("evidence") or ()
+    return Item(
+        id=item["id"],
+        evidence=tuple({k: v for k, v in e.items() if v is not None} for e in evidence),
+        focus_on=item["focus_on"],
+        question=item["question"],
+        pass_condition=item["pass_condition"],
+        failure_examples=tuple(item.get("failure_examples") or ()),
+        required_for_next_turn=item["required_for_next_turn"],
+        dependence=tuple(item.get("dependence") or ()),
+        weight=float(item["weight"]),
+        rule=rule,
+    )

@@ -19,6 +19,7 @@ is
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 
 from envace.data.sizes import RowSize
@@ -32,37 +33,33 @@ Ratios = dict[str, dict[int, float]]
 
 def read_ratios(given: Mapping[str, JSON]) -> Ratios:
     """`data.select` as numbers. Raises ParamsError naming the first part that cannot be used."""
-    return {kind: _shares(kind, given[kind]) for kind in given}
-
-
-def _shares(kind: str, shares: JSON) -> dict[int, float]:
-    if kind not in KINDS:
-        raise ParamsError(f"data.select names {kind!r}, must be one of {', '.join(KINDS)}")
-    if not isinstance(shares, Mapping):
-        raise ParamsError(
-            f"data.select.{kind} is {shares!r}, must map a number to a share, such as {{1: 0.3}}"
-        )
-    for number, share in shares.items():
-        is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
-        if not str(number).isdecimal() or not is_share:
+    ratios: Ratios = {}
+    for kind, shares in given.items():
+        if kind not in KINDS:
+            raise ParamsError(f"data.select names {kind!r}, must be one of {', '.join(KINDS)}")
+        if not isinstance(shares, Mapping):
             raise ParamsError(
-                f"data.select.{kind} maps {number!r} to {share!r}, must map a whole number to a share from 0 "
-                "to 1"
+                f"data.select.{kind} is {shares!r}, must map a number to a share, such as {{1: 0.3}}"
             )
-    return {int(number): float(share) for number, share in shares.items()}
-
-
-def keep_share(ratios: Ratios, size: RowSize) -> float:
-    """The share of rows of this size that are kept."""
-    kept = 1.0
-    for kind, shares in ratios.items():
-        kept *= 1 - shares.get(getattr(size, kind), 0.0)
-    return kept
+        for number, share in shares.items():
+            is_share = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+            if not str(number).isdecimal() or not is_share:
+                raise ParamsError(
+                    f"data.select.{kind} maps {number!r} to {share!r}, must map a whole number to a share "
+                    "from 0 to 1"
+                )
+        ratios[kind] = {int(number): float(share) for number, share in shares.items()}
+    return ratios
 
 
 def dropped(ratios: Ratios, seed: int, uuid: str, size: RowSize) -> bool:
     """Whether a row is left out."""
     return bool(ratios) and share_of(f"{seed}/select/{uuid}") >= keep_share(ratios, size)
+
+
+def keep_share(ratios: Ratios, size: RowSize) -> float:
+    """The share of rows of this size that are kept."""
+    return math.prod(1 - shares.get(getattr(size, kind), 0.0) for kind, shares in ratios.items())
 
 
 def share_of(text: str) -> float:

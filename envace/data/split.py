@@ -6,8 +6,6 @@ would stay empty. A source that deals its rows itself is followed, in its order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from envace.config import Params
 from envace.data.judged_rows import KeptEntry
 from envace.data.select import share_of
@@ -27,7 +25,7 @@ def deal(rows: list[KeptEntry], named: tuple[str, ...], params: Params) -> dict[
     elif len(rows) < 2:
         raise DataError(f"{len(rows)} usable row(s) came out of {wanted}, at least 2 are needed")
     else:
-        splits = WAYS[params.data.split](rows, params)
+        splits = by_hash(rows, params) if params.data.split == "hash" else first_n(rows, params)
     if empty := [name for name, dealt in splits.items() if not dealt]:
         raise DataError(f"no usable row came out of {wanted} for the split {empty[0]}")
     return splits
@@ -52,13 +50,6 @@ def first_n(rows: list[KeptEntry], params: Params) -> dict[str, list[KeptEntry]]
     if not train:
         raise DataError(
             f"data.held_rows is {held}, but all {len(rows)} usable rows are among the first {held}: lower "
-            "it, or set "
-            "data.split to hash"
+            "it, or set data.split to hash"
         )
     return {"train": train, "held": [r for r in rows if r.ordinal < held]}
-
-
-WAYS: dict[str, Callable[[list[KeptEntry], Params], dict[str, list[KeptEntry]]]] = {
-    "hash": by_hash,
-    "first_n": first_n,
-}

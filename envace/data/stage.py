@@ -22,7 +22,7 @@ from envace.data.check import ANNOTATE
 from envace.data.faults import Reject
 from envace.data.judged_rows import JudgedRows, judged_rows
 from envace.data.manifest import StagingTally, manifest
-from envace.data.pool import chunks, ordered, rare_collections
+from envace.data.pool import chunks, ordered
 from envace.data.progress import Say
 from envace.data.prompt_length import Estimate, prompt_counter
 from envace.data.row_forms import Row
@@ -62,7 +62,7 @@ def stage(
     with unwritable(out):
         out.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(prefix=SCRAPS, dir=out)
-    with folder, rare_collections(), judged_rows(Path(folder.name) / "rows") as rows:
+    with folder, judged_rows(Path(folder.name) / "rows") as rows:
         with open_source(params, state, say) as source:
             work = partial(judge_chunk, RowLimits.of(params, count, source.about["licence"]))
             parts, n = chunks(source.rows, CHUNK), workers or params.data.workers or cores()

@@ -101,7 +101,7 @@ def iter_rows(path: Path | str) -> Iterator[Row]:
     """Rows of a parquet file, a batch in memory at a time. Raises DataError when the file cannot be read."""
     with _opened(path) as file:
         for batch in file.iter_batches(batch_size=GROUP):
-            yield from batch.to_pylist()
+            yield from batch.to_pylist(maps_as_pydicts="strict")
 
 
 @contextmanager
@@ -111,5 +111,5 @@ def _opened(path: Path | str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
-    except (pa.ArrowException, OSError) as e:
+    except (pa.ArrowException, KeyError, OSError) as e:
         raise DataError(f"{path} is not a readable parquet file: {e}") from e

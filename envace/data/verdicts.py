@@ -22,7 +22,7 @@ from envace.data.prompt_length import TokenCounter
 from envace.data.readers import RawRow
 from envace.data.row_forms import Row
 from envace.data.rules import RuleOptions
-from envace.data.schema import stored
+from envace.data.schema import row_from_task, task_of
 from envace.data.select import Ratios, dropped, read_ratios
 from envace.data.sizes import size_of
 from envace.data.source_files import read_splits
@@ -51,8 +51,7 @@ class RowLimits:
         d = params.data
         options = RuleOptions(require_thinking=d.require_thinking, strict_tools=d.strict_tool_schema)
         read_splits(d.splits, d.source)
-        ratios = read_ratios(d.select)
-        return cls(count, d.max_first_prompt_tokens, options, ratios, params.seed, licence)
+        return cls(count, d.max_first_prompt_tokens, options, read_ratios(d.select), params.seed, licence)
 
 
 @dataclass(slots=True)
@@ -112,35 +111,23 @@ def judge_row(limits: RowLimits, raw: RawRow, checked: CheckedRow | None) -> Row
     if checked is None or checked.faults:
         verdict.faults = checked.faults if checked else [f for f in (raw.fault,) if f]
         return verdict
-    form, row = checked.form, stored(checked)
+    form, row = checked.form, row_from_task(task_of(checked))
     tokens = limits.count(row, form.tools)
     if tokens > limits.limit:
-        words = (
-            f"the first prompt has {tokens} tokens, more than data.max_first_prompt_tokens ({limits.limit})"
-        )
-        verdict.faults = [Fault(Reject.PROMPT_TOO_LONG, form.names.prefix, words)]
+        words = f"has {tokens} tokens, more than data.max_first_prompt_tokens ({limits.limit})"
+        verdict.faults = [Fault(Reject.PROMPT_TOO_LONG, form.names.prefix, f"the first prompt {words}")]
         return verdict
     size = size_of(row, len(form.tools), tokens)
     thinned = raw.split in ("", "train") and dropped(limits.ratios, limits.seed, form.uuid, size)
-    digest, content, text = _written(row, origin_of(raw.row, raw.where, limits.licence))
-    verdict.kept = KeptRow(form.uuid, raw.split, thinned, digest, content, _encode(size), text)
-    return verdict
-
-
-def _written(row: Row, origin: dict[str, str | None]) -> tuple[bytes, bytes, bytes]:
-    """Digests of the row and of its content, and the row as JSON. The dialogue, its largest part, is written
-    once.
-
-    What is said of the row's origin decides between rows only that are equal otherwise, its file not even
-    then."""
-    extra = row["extra_info"]
-    dialogue = _encode(extra["messages"])
-    content = _digest(dialogue + extra["tools"].encode(), 16)
+    origin, extra = origin_of(raw.row, raw.where, limits.licence), row["extra_info"]
+    content = _digest(_encode(extra["messages"]) + extra["tools"].encode(), 16)
+    # what is said of the row's origin decides between rows only that are equal otherwise, its file not even
+    # then
     rest = _encode({**row, "extra_info": {**extra, "messages": content.hex()}})
     digest = _digest(rest, 12) + _digest(_encode({**origin, "origin": None}), 4)
     extra |= origin
-    extra["messages"] = msgspec.Raw(dialogue)
-    return digest, content, _encode(row)
+    verdict.kept = KeptRow(form.uuid, raw.split, thinned, digest, content, _encode(size), _encode(row))
+    return verdict
 
 
 def _digest(text: bytes, size: int) -> bytes:
@@ -154,11 +141,10 @@ def origin_of(row: Row, where: str, licence: str) -> dict[str, str | None]:
     `origin` and `uuid` together name one row of the source that the manifest describes.
     """
     extra = row.get("extra_info")
-    places = [row, extra] if isinstance(extra, dict) else [row]
-    said = {
-        key: next((text for place in places for name in names if (text := _text(place.get(name)))), None)
-        for key, names in STATED.items()
-    }
+    places, said = [row, extra] if isinstance(extra, dict) else [row], dict[str, str | None]()
+    for key, names in STATED.items():
+        texts = (_text(place.get(name)) for place in places for name in names)
+        said[key] = next(filter(None, texts), None)
     return said | {"licence": said["licence"] or licence, "origin": where.rpartition(":")[0] or where}
 
 
@@ -180,13 +166,8 @@ def uuid_of(row: JSON) -> str | None:
 
 def reject_line(where: str, uuid: str | None, fault: Fault) -> Row:
     """The line of rejects.jsonl for a row that is left out."""
-    return {
-        "where": where,
-        "uuid": uuid,
-        "reason": str(fault.reason),
-        "field": storable(fault.field),
-        "message": storable(fault.message),
-    }
+    told = {"field": storable(fault.field), "message": storable(fault.message)}
+    return {"where": where, "uuid": uuid, "reason": str(fault.reason), **told}
 
 
 def storable(text: str) -> str:

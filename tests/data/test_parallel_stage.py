@@ -127,7 +127,7 @@ def killed(folder, out, at, workers):
     (out.parent / "script.py").write_text(code)
     done = subprocess.run([sys.executable, out.parent / "script.py"], stdout=subprocess.PIPE, text=True)
     assert done.returncode == -signal.SIGKILL
-    return [int(pid) for pid in done.stdout.split()]
+    return [int(pid) for pid in done.stdout.splitlines()[-1].split()]  # after lines of progress
 
 
 def test_a_killed_staging_leaves_nothing_that_looks_complete(made, tmp_path):

@@ -9,9 +9,8 @@ from test_cm2_rows import TOOL, foreign_row
 
 from envace.chat.renderer import HFRenderer
 from envace.config import parse
-from envace.data.check import examine
 from envace.data.prompt_length import prompt_counter
-from envace.data.schema import stored, task_from_row
+from envace.data.schema import row_from_task, task_from_row
 from envace.errors import DataError
 from envace.judge.base import RuleJudge
 from envace.policy.card import BUNDLED
@@ -79,11 +78,13 @@ def test_a_prompt_is_as_long_as_act_finds_it(own, thinking, words):
         params = with_set(prompt_set, "bundled", **rollout)
         count, how = prompt_counter(params)
         assert how == "tokenizer of the bundled policy"
-        assert count(stored(examine(asking(words))), [TOOL]) == len(first_prompt(asking(words), params))
+        assert count(row_from_task(task_from_row(asking(words))), [TOOL]) == len(
+            first_prompt(asking(words), params)
+        )
 
 
 def test_the_prompt_sets_own_text_counts_only_where_the_method_shows_it(own):
-    row = stored(examine(foreign_row()))
+    row = row_from_task(task_from_row(foreign_row()))
     count = {}
     for shown in ("set", "none"):
         params = with_set(own, "tiny")
@@ -93,7 +94,7 @@ def test_the_prompt_sets_own_text_counts_only_where_the_method_shows_it(own):
 
 
 def test_the_estimate_counts_the_prompt_sets_own_text(own):
-    row = stored(examine(foreign_row()))
+    row = row_from_task(task_from_row(foreign_row()))
     bare, _ = prompt_counter(with_set("compact", "tiny"))
     more, how = prompt_counter(with_set(own, "tiny"))
     assert (
@@ -106,6 +107,6 @@ def test_without_the_policys_tokenizer_a_check_estimates_and_staging_refuses(tmp
     params = parse({"policy": {"kind": "local", "uri": str(tmp_path / "none")}})
     count, how = prompt_counter(params, here=True)
     assert "estimated" in how and "is not on this machine" in how
-    assert count(stored(examine(foreign_row())), [TOOL]) > 50
+    assert count(row_from_task(task_from_row(foreign_row())), [TOOL]) > 50
     with pytest.raises(DataError, match="tokenizer of policy .*none"):
         prompt_counter(params)

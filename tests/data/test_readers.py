@@ -4,12 +4,15 @@ memory."""
 import json
 import tracemalloc
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envace.data import readers
 from envace.data.readers import READERS
+from envace.errors import DataError
 
 VALUES = st.recursive(
     st.none()
@@ -116,3 +119,16 @@ def test_a_long_list_is_read_in_little_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 1_000 and peak < 8 << 20 < (tmp_path / "a.json").stat().st_size
+
+
+def test_maps_of_a_parquet_file_are_objects(tmp_path):
+    arguments = pa.array([[("port", "oslo")], []], pa.map_(pa.string(), pa.string()))
+    pq.write_table(pa.table({"arguments": arguments}), tmp_path / "a.parquet")
+    rows = [raw.row for raw in READERS[".parquet"](tmp_path / "a.parquet", "a")]
+    assert rows == [{"arguments": {"port": "oslo"}}, {"arguments": {}}]
+    pq.write_table(
+        pa.table({"m": pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))}),
+        tmp_path / "b.parquet",
+    )
+    with pytest.raises(DataError, match="duplicate"):
+        list(READERS[".parquet"](tmp_path / "b.parquet", "b"))

@@ -8,9 +8,8 @@ from test_cm2_rows import foreign_row
 from test_staging import local, write_jsonl
 
 from envace.config import parse
-from envace.data.check import examine
 from envace.data.judged_rows import KeptEntry, judged_rows
-from envace.data.schema import stored
+from envace.data.schema import row_from_task, task_from_row
 from envace.data.select import dropped, keep_share, read_ratios
 from envace.data.sizes import EDGES, Histograms, RowSize, size_of
 from envace.data.split import deal
@@ -71,7 +70,7 @@ def test_ratios_that_cannot_be_used_are_named(given, words):
 
 
 def test_a_row_is_measured():
-    row = stored(examine(foreign_row()))
+    row = row_from_task(task_from_row(foreign_row()))
     assert size_of(row, 1, 40) == RowSize(
         turns=2,
         steps=3,

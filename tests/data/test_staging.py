@@ -12,10 +12,9 @@ from test_cm2_rows import TOOL, foreign_row
 from test_forms import forms_of
 
 from envace.config import parse
-from envace.data.check import examine
 from envace.data.judged_rows import KeptEntry
 from envace.data.prompt_length import prompt_counter
-from envace.data.schema import stored
+from envace.data.schema import row_from_task, task_from_row
 from envace.data.split import deal
 from envace.data.stage import stage
 from envace.data.store import SCHEMA, read_rows, read_tasks, write_rows, write_tasks
@@ -167,7 +166,7 @@ def test_a_rows_side_depends_on_seed_and_id_only(tmp_path):
 
 def test_the_bundled_policy_measures_prompts_with_its_own_tokenizer_and_template():
     count, how = prompt_counter(parse({"policy": {"kind": "bundled"}}))
-    row, tool = stored(examine(foreign_row())), TOOL
+    row, tool = row_from_task(task_from_row(foreign_row())), TOOL
     again = pickle.loads(pickle.dumps(count))  # as a worker process gets it
     chat = [{k: m[k] for k in ("role", "content")} for m in row["messages"]]
     ids = count.renderer.tokenizer.apply_chat_template(
