@@ -96,7 +96,7 @@ def said(messages: Sequence[JSON], at: str) -> list[Said]:
 
 
 FOLLOWS = {"": "system user", "system": "user", "user": "assistant", "tool": "assistant", "assistant": "user"}
-"""What an ordinary message is followed by; tool messages are counted against the calls before them instead."""
+"""What an ordinary message is followed by; tool messages are counted against calls before them instead."""
 
 
 def role_order(d: Dialogue) -> Iterator[Fault]:
