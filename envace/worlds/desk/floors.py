@@ -2,7 +2,8 @@
 
 Flows in: goals and the user's words. Flows out: calls and replies that depend on nothing shown.
 Invariant: an answer is a function of the goal alone; what it says about the hidden world is what is most
-often true of such goals in tasks of another split.
+often true of such goals in other tasks of the same split (another seed), so that no ceiling is low for want
+of what its split consists of.
 
 `BlindPolicy` is the best of them but for chance: it makes the look-ups a checklist asks for, ignores the
 answers, and for each goal (argument included) acts and replies as turns out right most often.
@@ -11,7 +12,7 @@ answers, and for each goal (argument included) acts and replies as turns out rig
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from envace.chat.calls import render_calls
 from envace.policy.protocol import GenerationRequest
@@ -24,14 +25,20 @@ from envace.worlds.desk.tools import SPECS
 from envace.worlds.desk.world import lookup_call
 from envace.worlds.registry import world_data
 
-FIT_TASKS = 1500  # tasks the guesses are made from
-Guess = tuple[bool, str]  # make the change?, reply with {id} and {new} to fill in
+FIT_TASKS = 1500
+"""Tasks the guesses of a split are made from."""
+OTHER_SEED = 1_000_003
+"""Added to the seed: the tasks played are never among those fitted on."""
+Guess = tuple[bool, str]
+"""Make the change?, reply with {id} and {new} to fill in."""
 
 
 def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, RulePolicy]:
     """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no
     observation."""
-    guesses = fit(generate(seed, "warm", FIT_TASKS))
+    split = {t.id: t.id.split("-")[1] for t in tasks}  # `desk-held-3`
+    fitted = {name: fit(generate(seed + OTHER_SEED, name, FIT_TASKS)) for name in sorted({*split.values()})}
+    guesses = {task: fitted[name] for task, name in split.items()}
     return {"always_refuse": AlwaysRefuse(tasks), "blind": BlindPolicy(tasks, guesses)}
 
 
@@ -45,35 +52,35 @@ class AlwaysRefuse(RulePolicy):
     def speak(self, request: GenerationRequest) -> str:
         goal = self.goals[request.task_id][request.turn]
         calls = [] if _asked(request) else [lookup_call(*t) for t in targets(goal)]
-        return render_calls(calls) if calls else self.reply(goal)
+        return render_calls(calls) if calls else self.reply(request.task_id, goal)
 
-    def reply(self, goal: Goal) -> str:
+    def reply(self, task: str, goal: Goal) -> str:
         return "sorry, " + " and ".join(f"{kind} {i} is not found" for kind, i in targets(goal))
 
 
 class BlindPolicy(AlwaysRefuse):
-    """Guesses as `guesses` says; see the module's docstring."""
+    """Guesses as `guesses` says of each task; see the module's docstring."""
 
-    def __init__(self, tasks: Iterable[Task], guesses: dict[Hashable, Guess]):
+    def __init__(self, tasks: Iterable[Task], guesses: Mapping[str, Mapping[Hashable, Guess]]):
         super().__init__(tasks)
         self.guesses = guesses
 
     def speak(self, request: GenerationRequest) -> str:
         goal = self.goals[request.task_id][request.turn]
         asked = _asked(request)
-        change = self._change(goal)
+        change = self._change(request.task_id, goal)
         if change and asked and change not in asked:
             return render_calls([change])
         return super().speak(request)
 
-    def _change(self, goal: Goal) -> ToolCall | None:
+    def _change(self, task: str, goal: Goal) -> ToolCall | None:
         """The change it would make; through an account it cannot know whose."""
-        makes, _ = self.guesses.get(key(goal, 0), (False, ""))
+        makes, _ = self.guesses[task].get(key(goal, 0), (False, ""))
         return change_call(goal, goal["id"]) if makes and "id" in goal else None
 
-    def reply(self, goal: Goal) -> str:
+    def reply(self, task: str, goal: Goal) -> str:
         new = goal.get(CHANGES[goal["do"]].argument, "") if goal["do"] in CHANGES else ""
-        told = [self.guesses.get(key(goal, k), (False, "sorry"))[1] for k in range(len(targets(goal)))]
+        told = [self.guesses[task].get(key(goal, k), (False, "sorry"))[1] for k in range(len(targets(goal)))]
         return " and ".join(t.format(id=i, new=new) for t, (_, i) in zip(told, targets(goal)))
 
 

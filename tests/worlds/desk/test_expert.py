@@ -168,6 +168,12 @@ def test_floors_are_low_and_reproducible():
     assert scores["do_nothing"]["checklist"] == 0 and 0 < scores["random"]["checklist"] < 0.2
 
 
+def test_the_blind_ceiling_of_a_split_knows_what_that_split_consists_of():
+    tasks = generate(7, "unseen", 100)
+    blind = {"blind": floor_policies(tasks, 3)["blind"]}
+    assert 0.2 < asyncio.run(floor_scores(tasks, 3, blind))["blind"]["success"] < 0.4
+
+
 def test_scripted_agents_answer_by_request_not_by_arrival():
     tasks = TASKS[:20]
 
