@@ -20,7 +20,7 @@ from envace.bench.bfcl.scores import score_records
 from envace.bench.harness import planning
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
-from envace.bench.summary import Identity
+from envace.bench.scoring import Scoring
 from envace.io.redact import Redactor
 from envace.types import JSON, SampleRecord, ScoreRecord, to_json
 
@@ -62,7 +62,6 @@ class Bfcl:
     asks = ()
     subsets = tuple(dict.fromkeys((*tasks.GROUPS, *tasks.GROUPS["all"])))
     default = tasks.DEFAULT
-    roles = ("agent",)
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         made = BfclOptions.of(options)
@@ -93,14 +92,7 @@ class Bfcl:
         return made
 
     def summarise(
-        self,
-        env: HarnessEnv,
-        request: EvalRequest,
-        samples: Sequence[SampleRecord],
-        *,
-        bootstrap: int = 2000,
-        min_complete: float = 1.0,
-        **identity: Unpack[Identity],
+        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **how: Unpack[Scoring]
     ) -> list[ScoreRecord]:
         chosen, skipped = _chosen(env, request)
         data = hashlib.sha256(json.dumps(env.spec.data, sort_keys=True).encode()).hexdigest()
@@ -110,9 +102,7 @@ class Bfcl:
             request.trials,
             floors={c: tasks.do_nothing(env.source, c, ids) for c, ids in chosen.items()},
             skipped=skipped,
-            min_complete=min_complete,
-            bootstrap=bootstrap,
-            **identity_of(env, request, data, identity, labels(request, data)),
+            **identity_of(env, request, data, how, labels(request, data)),
         )
 
 
@@ -181,6 +171,7 @@ def _job(env: HarnessEnv, request: EvalRequest, category: str, ids: list[str], t
         environ=environ,
         secrets={"SERPAPI_API_KEY": options.serpapi_key_env} if web else {},
         open_network=web,
+        tally=(f"root/result/**/BFCL_v4_{category}_result.json", "\n"),
     )
 
 

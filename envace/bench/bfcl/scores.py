@@ -16,6 +16,7 @@ from typing import NamedTuple, Unpack
 
 from envace.bench import summary
 from envace.bench.bfcl import tasks as bfcl
+from envace.bench.scoring import Scoring
 from envace.bench.stats import Interval, Means, Number, Values, cluster_bootstrap, stratified, task_means
 from envace.types import SampleRecord, ScoreRecord, replace
 
@@ -90,9 +91,7 @@ def score_records(
     *,
     floors: Mapping[str, float],
     skipped: Mapping[str, str],
-    min_complete: float,
-    bootstrap: int,
-    **identity: Unpack[summary.Identity],
+    **how: Unpack[Scoring],
 ) -> list[ScoreRecord]:
     """`strict` and `upstream` of each category, then `derived` (from the strict) and `upstream` of the
     groups.
@@ -102,7 +101,7 @@ def score_records(
     records: list[ScoreRecord] = []
     strict: dict[str, Values] = {}
     upstream: dict[str, Values] = {}
-    seed = identity.get("seed", 0)
+    n, seed = how.get("bootstrap", 2000), how.get("seed", 0)
     for category, names in tasks.items():
         own = [s for s in samples if s.task.split("/", 1)[0] == category]
         (record,) = summary.summarise(
@@ -112,12 +111,10 @@ def score_records(
             subset=category,
             metrics=["reward"],
             floors={"reward": {summary.DO_NOTHING: floors[category]}},
-            min_complete=min_complete,
-            bootstrap=bootstrap,
-            **identity,
+            **how,
         )
         counted = summary.upstream_by_task(own)
-        printed = cluster_bootstrap(counted, bootstrap, seed) if counted else None
+        printed = cluster_bootstrap(counted, n, seed) if counted else None
         records += [record, summary.upstream_record(record, printed)]
         if record.score is not None:
             strict[category], upstream[category] = summary.values_by_task(own, "reward"), counted
@@ -126,7 +123,7 @@ def score_records(
             base = _over(name, records, floors, skipped)
             withheld = tuple(f"{c}: withheld" for c in needs if c in tasks and c not in strict)
             for source, values, why in (("derived", strict, withheld), ("upstream", upstream, ())):
-                score, low, high = estimate(name, values, bootstrap, seed) or summary.WITHHELD
+                score, low, high = estimate(name, values, n, seed) or summary.WITHHELD
                 said = {"source": source, "skipped": (*base.skipped, *why)}
                 records.append(replace(base, score=score, low=low, high=high, **said))
     return records

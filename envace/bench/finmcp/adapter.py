@@ -21,7 +21,7 @@ from envace.bench.harness.answers import LEFT_IN_TEXT, read_rows
 from envace.bench.harness.planning import chat_of, choose, driver_job, seed_of, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
-from envace.bench.summary import Identity
+from envace.bench.scoring import Scoring
 from envace.errors import UserError
 from envace.io.redact import Redactor
 from envace.types import JSON, SampleRecord, SampleStatus, ScoreRecord
@@ -38,7 +38,6 @@ class FinMcp:
     name = "finmcp"
     asks = ()
     subsets = default = tuple(SUBSETS.values())
-    roles = ("agent",)
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         made = FinMcpOptions.of(options)
@@ -80,14 +79,7 @@ class FinMcp:
         return [s for run in runs for s in samples_of(run, request, rows)]
 
     def summarise(
-        self,
-        env: HarnessEnv,
-        request: EvalRequest,
-        samples: Sequence[SampleRecord],
-        *,
-        bootstrap: int = 2000,
-        min_complete: float = 1.0,
-        **identity: Unpack[Identity],
+        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **how: Unpack[Scoring]
     ) -> list[ScoreRecord]:
         options = FinMcpOptions.of(request.options)
         paths = files(options)
@@ -101,9 +93,7 @@ class FinMcp:
             samples,
             rows,
             absent=tuple(f"{s}: not asked for" for s in absent),
-            bootstrap=bootstrap,
-            min_complete=min_complete,
-            **identity_of(env, request, data, identity, own),
+            **identity_of(env, request, data, how, own),
         )
 
 
@@ -156,6 +146,7 @@ def _job(
         environ={"PYTHONPATH": here, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         secrets={SERVER_KEY: key} if key else {},
         reaches=(options.mcp_url,) if options.live else (),
+        tally=("samples.jsonl", "\n"),
     )
 
 

@@ -17,8 +17,9 @@ from typing import Unpack
 import numpy as np
 
 from envace.bench.finmcp.rows import FinMcpRow
+from envace.bench.scoring import Scoring
 from envace.bench.stats import LEVEL, Interval
-from envace.bench.summary import DO_NOTHING, HAS_SCORE, WITHHELD, Identity, complete_enough, counted
+from envace.bench.summary import DO_NOTHING, HAS_SCORE, WITHHELD, complete_enough, counted
 from envace.types import SampleRecord, SampleStatus, ScoreRecord
 
 COUNTS = ("tp", "fp", "fn", "one", "emr", "emr_described", "precision", "recall", "f1")
@@ -78,45 +79,39 @@ def records(
     rows: Mapping[str, FinMcpRow],
     *,
     absent: tuple[str, ...] = (),
-    min_complete: float = 1.0,
-    bootstrap: int = 2000,
-    **identity: Unpack[Identity],
+    **how: Unpack[Scoring],
 ) -> list[ScoreRecord]:
     """absent: subsets that were not run, with the reason."""
+    n, least = how.pop("bootstrap", 2000), how.pop("min_complete", 1.0)
     groups: dict[str, list[SampleRecord]] = {s: [] for s in subsets} | {"all": list(samples)}
     for sample in samples:
         row = rows[sample.task]
         for name in (row.subset, f"level-{row.level}", f"scenery-{row.scenery}"):
             groups.setdefault(name, []).append(sample)
     made = []
-    for name, own in groups.items():
-        if own:
-            lacking = () if name in subsets else absent
-            withheld = bool(lacking) or not complete_enough(own, min_complete)
-            # a conversation without gold calls is matched by calling nothing
-            idle = sum(not rows[s.task].gold for s in own) / len(own)
-            for source in ("strict", "upstream"):
-                values = {} if withheld else _values(own, source, bootstrap, identity.get("seed", 0))
-                shared = {**identity, "source": source, "skipped": lacking, **counted(own)}
-                for metric in SCORES:
-                    score, low, high = values.get(metric, WITHHELD)
-                    floor = {DO_NOTHING: idle if metric.startswith("emr") else 0.0}
-                    own_part = {"metric": metric, "score": score, "low": low, "high": high, "floors": floor}
-                    made.append(ScoreRecord(benchmark="finmcp", subset=name, **own_part, **shared))
+    for name, own in ((name, own) for name, own in groups.items() if own):
+        lacking = () if name in subsets else absent
+        withheld = bool(lacking) or not complete_enough(own, least)
+        # a conversation without gold calls is matched by calling nothing
+        idle = sum(not rows[s.task].gold for s in own) / len(own)
+        for source in ("strict", "upstream"):
+            values = {} if withheld else _values(own, source, n, how.get("seed", 0))
+            shared = {**how, "source": source, "skipped": lacking, **counted(own)}
+            for metric in SCORES:
+                score, low, high = values.get(metric, WITHHELD)
+                floor = {DO_NOTHING: idle if metric.startswith("emr") else 0.0}
+                number = {"metric": metric, "score": score, "low": low, "high": high, "floors": floor}
+                made.append(ScoreRecord(benchmark="finmcp", subset=name, **number, **shared))
     return made
 
 
-def _values(own: Sequence[SampleRecord], source: str, bootstrap: int, seed: int) -> dict[str, Interval]:
-    """Metric -> score. Upstream counts the published scorer's own numbers where it takes for an answer what
-    strict calls a broken call.
-    """
+def _values(own: Sequence[SampleRecord], source: str, n: int, seed: int) -> dict[str, Interval]:
+    """Metric -> score; the published scorer takes a call left in the text for an answer."""
     by_task: dict[str, list[dict[str, float]]] = {}
+    prefix = "upstream_" if source == "upstream" else ""
     for s in own:
-        upstream = source == "upstream"
-        if s.status in HAS_SCORE and (
-            not upstream or s.status is SampleStatus.SCORED or "upstream" in s.metrics
-        ):
-            prefix = "upstream_" if upstream else ""
+        printed = s.status is SampleStatus.SCORED or "upstream" in s.metrics
+        if s.status in HAS_SCORE and (printed or not prefix):
             numbers = {c: s.metrics.get(f"{prefix}{c}", s.metrics[c]) for c in COUNTS}
             by_task.setdefault(s.task, []).append(numbers)
-    return estimate(by_task, bootstrap, seed) if by_task else {}
+    return estimate(by_task, n, seed) if by_task else {}

@@ -16,7 +16,7 @@ from typing import Unpack
 from envace.bench.harness.planning import check_room, driver_job, endpoint_of, refuse_query, thinking_body
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
-from envace.bench.summary import Identity
+from envace.bench.scoring import Scoring
 from envace.bench.tau2 import tasks
 from envace.bench.tau2.parse import parse_folder
 from envace.bench.tau2.scores import Tau2Domain, average_scores, domain_scores
@@ -40,7 +40,6 @@ class Tau2:
     asks = ("user", "judge")
     subsets = tasks.SUBSETS
     default = tasks.AVERAGED
-    roles = ("agent", "user", "judge")
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return tasks.spec(Tau2Options.of(options))
@@ -64,18 +63,12 @@ class Tau2:
         return [r for run in played for r in parse_folder(run.folder / RAW, run.job.name, run.job.planned)]
 
     def summarise(
-        self,
-        env: HarnessEnv,
-        request: EvalRequest,
-        samples: Sequence[SampleRecord],
-        *,
-        bootstrap: int = 2000,
-        min_complete: float = 1.0,
-        **identity: Unpack[Identity],
+        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **how: Unpack[Scoring]
     ) -> list[ScoreRecord]:
         o = Tau2Options.of(request.options)
         reasons = [reason for subset in request.subsets if (reason := tasks.unavailable(o, subset))]
-        said: Identity = {**identity, "skipped": (*identity.get("skipped", ()), *reasons)}
+        gate = {name: how.pop(name) for name in ("bootstrap", "min_complete") if name in how}
+        how["skipped"] = (*how.get("skipped", ()), *reasons)
         domains = []
         for name, own in tasks.owed(env, request, o).items():
             data, nothing = tasks.data_hash(env, o, name), floor(request, name)
@@ -95,13 +88,12 @@ class Tau2:
                     samples=[s for s in samples if s.task.split("/", 1)[0] == name],
                     trials=request.trials,
                     floor=nothing,
-                    identity=identity_of(env, request, data, said, versions),
+                    identity=identity_of(env, request, data, how, versions),
                 )
             )
         absent = {name: tasks.unavailable(o, name) or f"{name}: not asked for" for name in tasks.AVERAGED}
-        how = {"bootstrap": bootstrap, "min_complete": min_complete}
-        scores = [record for d in domains for record in domain_scores(d, **how)]
-        return [*scores, *average_scores(domains, absent, **how)]
+        scores = [record for d in domains for record in domain_scores(d, **gate)]
+        return [*scores, *average_scores(domains, absent, **gate)]
 
 
 def floor(request: EvalRequest, name: str) -> float | None:
@@ -197,4 +189,5 @@ def _job(
     environ = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "COLUMNS": "120"}
     environ |= {} if o.is_fork else {"TAU2_DATA_DIR": str(env.source / "data")}
     asked = {variables[role]: e for role, e in roles.items()}
-    return driver_job(env, request, name, DRIVER, settings, planned, asked=asked, environ=environ)
+    how = {"asked": asked, "environ": environ, "tally": (f"{RAW}/results.json", '"termination_reason"')}
+    return driver_job(env, request, name, DRIVER, settings, planned, **how)

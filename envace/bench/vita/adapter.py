@@ -14,7 +14,7 @@ from typing import Unpack
 from envace.bench.harness import planning
 from envace.bench.harness.spec import EvalRequest, HarnessEnv, HarnessJob, HarnessSpec, RawRun
 from envace.bench.labels import identity_of, labels
-from envace.bench.summary import Identity
+from envace.bench.scoring import Scoring
 from envace.bench.vita import scores, tasks
 from envace.bench.vita.parse import samples_of
 from envace.errors import UserError
@@ -30,7 +30,6 @@ class Vita:
     name = "vita"
     asks = ("user", "judge")
     subsets = default = tuple(tasks.DOMAINS)
-    roles = tuple(FLAGS)
 
     def spec(self, options: dict[str, JSON]) -> HarnessSpec:
         return HarnessSpec(
@@ -57,14 +56,7 @@ class Vita:
         return [sample for run in runs for sample in samples_of(run, request)]
 
     def summarise(
-        self,
-        env: HarnessEnv,
-        request: EvalRequest,
-        samples: Sequence[SampleRecord],
-        *,
-        bootstrap: int = 2000,
-        min_complete: float = 1.0,
-        **identity: Unpack[Identity],
+        self, env: HarnessEnv, request: EvalRequest, samples: Sequence[SampleRecord], **how: Unpack[Scoring]
     ) -> list[ScoreRecord]:
         options, played, floors = tasks.VitaOptions.of(request.options), {s.task for s in samples}, {}
         for subset in request.subsets:  # an agent that does nothing wins where nothing is to be done
@@ -79,9 +71,7 @@ class Vita:
             samples,
             floors,
             absent=tuple(s for s in tasks.DOMAINS if s not in request.subsets),
-            bootstrap=bootstrap,
-            min_complete=min_complete,
-            **identity_of(env, request, data, identity, own),
+            **identity_of(env, request, data, how, own),
         )
 
 
@@ -129,4 +119,5 @@ def _job(
         asked={variables[r]: e for r, e in roles.items()},
         files={"models.yaml": json.dumps({"default": {}, "models": models}, indent=1)},  # JSON is YAML
         environ=environ,
+        tally=("results.json", '"termination_reason"'),
     )

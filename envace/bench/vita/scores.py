@@ -14,6 +14,7 @@ from typing import Unpack
 import numpy as np
 
 from envace.bench import summary
+from envace.bench.scoring import Scoring
 from envace.bench.stats import Values, all_succeed, any_succeeds, chances, cluster_bootstrap
 from envace.types import SampleRecord, ScoreRecord, replace
 
@@ -27,12 +28,10 @@ def records(
     floors: Mapping[str, float],
     *,
     absent: tuple[str, ...] = (),
-    min_complete: float = 1.0,
-    bootstrap: int = 2000,
-    **identity: Unpack[summary.Identity],
+    **how: Unpack[Scoring],
 ) -> list[ScoreRecord]:
     """floors: subset -> score of the agent that does nothing. absent: domains that were not asked for."""
-    made: list[ScoreRecord] = []
+    made, n = list[ScoreRecord](), how.get("bootstrap", 2000)
     rewards: dict[str, ScoreRecord] = {}
     values: dict[str, Values] = {}
     for subset in subsets:
@@ -44,23 +43,20 @@ def records(
             subset=subset,
             metrics=METRICS,
             floors={"reward": {summary.DO_NOTHING: floors[subset]}},
-            min_complete=min_complete,
-            bootstrap=bootstrap,
-            **identity,
+            **how,
         )
         reward, values[subset] = base[0], summary.values_by_task(own, "reward")
         kept = [s.metrics["upstream"] for s in own if "upstream" in s.metrics and reward.score is not None]
         printed = summary.upstream_record(reward, (float(np.mean(kept)), None, None) if kept else None)
-        repeated = _repeated(reward, values[subset], bootstrap)
+        repeated = _repeated(reward, values[subset], n)
         made += [*base, *repeated, replace(printed, n_scored=len(kept), floors={})]
         rewards[subset] = reward
     if not made:
         return made
     why = [f"{name}: not asked for" for name in absent]
     why += [f"{name}: incomplete" for name, r in rewards.items() if r.score is None]
-    counted, parts = None if why else values, list(rewards.values())
-    how = {"skipped": why, "bootstrap": bootstrap, "all_there": not absent}
-    return made + summary.averages(parts, counted, **how)
+    parts, counted = list(rewards.values()), None if why else values
+    return made + summary.averages(parts, counted, skipped=why, bootstrap=n, all_there=not absent)
 
 
 def _repeated(base: ScoreRecord, values: Values, bootstrap: int) -> list[ScoreRecord]:
