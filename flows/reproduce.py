@@ -35,7 +35,7 @@ from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.params import load_checked
 from flows import _dvc, _entry, _signals, services
-from tasks.run import state_dir
+from tasks.run import ANEW, state_dir
 
 if TYPE_CHECKING:
     from prefect import Flow, State
@@ -133,12 +133,15 @@ def _reproduce(
         dag = _dvc.graph(root, targets or ())
         if not (force or checked or again or _dvc.with_dependents(dag, _dvc.stale(root))):
             return Completed(name="Cached", message="nothing to do")
-        _run_stages(params, root, state, dag, set(dag) if force else set(again or ()))
+        _run_stages(params, root, state, dag, set(dag) if force else set(again or ()), anew=force)
     return None
 
 
-def _run_stages(params: Params, root: Path, state: Path, dag: _dvc.Graph, force: set[str]) -> None:
-    """All stages under one MLflow parent, which has the summary also when one of them fails."""
+def _run_stages(
+    params: Params, root: Path, state: Path, dag: _dvc.Graph, force: set[str], anew: bool = False
+) -> None:
+    """All stages under one MLflow parent, which has the summary also when one of them fails; `anew` trains
+    again also what was trained."""
     import prefect.runtime
 
     from tasks.summary import log_summary
@@ -146,7 +149,8 @@ def _run_stages(params: Params, root: Path, state: Path, dag: _dvc.Graph, force:
 
     store = ProjectStore(params, root, state)
     with ended(store.start_parent()) as parent:
-        commands = _dvc.Commands(root, state, stage_environment(parent.run_id))
+        env = stage_environment(parent.run_id) | ({ANEW: parent.run_id} if anew else {})
+        commands = _dvc.Commands(root, state, env)
         with ending(commands, partial(parent.end, "KILLED")):
             if flow_run := prefect.runtime.flow_run.id:
                 parent.tags({"prefect.flow_run_id": flow_run})

@@ -18,6 +18,10 @@ from envace.io.redact import Redactor
 if TYPE_CHECKING:
     from envace.track.run_log import RunLog
 
+ANEW = "ENVACE_TRAIN_ANEW"
+"""Environment variable: the pipeline whose trainings start afresh (`--force`), each once, so that its retries
+go on where they ended."""
+
 
 def state_dir(root: Path) -> Path:
     """`.state/` of the project; DVC's temporary copies of the project share the original's."""

@@ -26,7 +26,7 @@ from envace.errors import DataError, UserError
 from envace.io.files import check_writable, publish, writable, write_csv, write_json, write_text
 from envace.track.lineage import checkpoint_hash, versions
 from envace.types import JSON, PolicyRef
-from tasks.run import Run
+from tasks.run import ANEW, Run
 from tasks.tracking import trace_training
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
 
 def work_folder(run: Run, arm: str, seed: int) -> Path:
     """Where training of this arm keeps its checkpoints: named by what shapes it, the step count left out."""
-    from envace.engine.launch import work_key
+    from envace.engine.work_folder import work_key
 
     key = work_key(run.params, arm, seed, run.path("data/staged/train.parquet"), run.path("models/start"))
     return run.state / "train" / key
@@ -49,8 +49,11 @@ def run_training(
 ) -> TrainResult:
     """Train, or go on where a killed attempt stopped; `trainer` stands in for the engine's `train`."""
     from envace.engine import launch
+    from envace.engine.work_folder import start_anew
 
     name, work = f"{arm}-{seed}", work_folder(run, arm, seed)
+    if pipeline := os.environ.get(ANEW):
+        start_anew(work, pipeline)
     out = run.path("runs/train", name)
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -167,8 +170,8 @@ def export_weights(run: Run, arm: str, seed: int) -> PolicyRef:
     from envace.engine.export import export
 
     name, began = f"{arm}-{seed}", time.time()
-    step = json.loads(run.path("runs/train", name, "train.json").read_text())["steps"]
-    out, work = run.path("models", name), work_folder(run, arm, seed)
+    said = json.loads(run.path("runs/train", name, "train.json").read_text())
+    step, work, out = said["steps"], run.state / "train" / said["work"], run.path("models", name)
     with writable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         check_writable(out.parent)

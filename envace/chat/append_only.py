@@ -151,8 +151,8 @@ def _fit(renderer: Renderer, ends: int, chat: Sequence[Message], n: int) -> Fit:
 
 
 def _end_at(renderer: Renderer, ids: Sequence[int], n: int) -> int:
-    """Index of the n-th end token."""
-    return [at for at, token in enumerate(ids) if token == renderer.end_id][n - 1]
+    """Index of the n-th end token; -1 for none, of a template without one."""
+    return [-1, *(at for at, token in enumerate(ids) if token == renderer.end_id)][n]
 
 
 def _stub(new: Sequence[Message]) -> Message:

@@ -131,6 +131,15 @@ def _check_single_sections(p: Params) -> None:
         "engine.rollout 'vllm' needs engine.device 'gpu'; on CPU use 'hf'",
     )
     need(
+        engine.device == "gpu" or p.rollout.top_p == 1.0,
+        f"rollout.top_p ({p.rollout.top_p:g}) must be 1 with engine.device 'cpu': the update takes the "
+        "sampled log-probabilities, and those of a cut distribution give wrong ratios",
+    )
+    need(
+        engine.nodes == 1 or engine.ray_address,
+        f"engine.nodes is {engine.nodes} and engine.ray_address is empty: a Ray of our own has one node",
+    )
+    need(
         data.source == "desk" or data.uri,
         f"data.uri is empty; data.source {data.source!r} needs a folder, an s3:// prefix or a hub id",
     )

@@ -1,10 +1,11 @@
 """Checkpoints of a training: which are whole, which is the last, which may go, which weights were kept.
 
-Flows in: verl's `checkpoints/global_step_N` folders and its tracker file. Flows out: at most `train.rolling`
-of them, weights of every `train.keep_every`-th step under `kept/`, a tracker that names a whole one, and the
-manifest that the train stage publishes as `kept.json`.
-Invariant: a checkpoint counts only when verl finished writing it, which its `WHOLE` marker says; what a kill
-left half-written is removed before the next start and never resumed from. An entry of the manifest is the
+Of verl's `checkpoints/global_step_N` folders at most `train.rolling` stay, weights of every
+`train.keep_every`-th step are copied to `kept/`, verl's tracker names a whole one, and the train stage
+publishes a manifest as `kept.json`.
+Invariant: a checkpoint counts only when verl finished writing it and nothing of it was cut since: its `WHOLE`
+marker says the size of every file. What is not whole is removed before the next start and never resumed from,
+and an older whole one is. An entry of the manifest is the
 sha256 of a step's model shards, or empty where no whole checkpoint of the step is left; entry 0 is the hash
 of the start policy.
 
@@ -15,6 +16,7 @@ keeps a file a step of its own (`envace/learn/running.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -31,25 +33,40 @@ TRACKER = "latest_checkpointed_iteration.txt"
 
 def steps_saved(work: Path) -> list[int]:
     """Steps with a whole checkpoint, ascending."""
-    folders = (work / "checkpoints").glob(f"global_step_*/{MARKER}")
-    return sorted(int(p.parent.name.removeprefix("global_step_")) for p in folders)
+    folders = (work / "checkpoints").glob("global_step_*")
+    return sorted(int(folder.name.removeprefix("global_step_")) for folder in folders if _whole(folder))
 
 
 def folder_of(work: Path, step: int) -> Path:
     """The weights of a step: the rolling checkpoint, or the kept copy. Raises FileNotFoundError."""
     for parent in ("checkpoints", "kept"):
         folder = work / parent / f"global_step_{step}"
-        if (folder / MARKER).exists():
+        if _whole(folder):
             return folder
     raise FileNotFoundError(f"no checkpoint of step {step} under {work}")
 
 
+def _whole(folder: Path) -> bool:
+    try:
+        sizes = json.loads((folder / MARKER).read_text())
+        return not isinstance(sizes, dict) or sizes == _sizes(folder)  # a number in folders of old
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MARKER)
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
 def repair(work: Path) -> int:
-    """Remove half-written checkpoints, point the tracker at the last whole one; that step, 0 for none."""
+    """Remove checkpoints that are not whole, point the tracker at the last that is; its step, 0 for none."""
     root = work / "checkpoints"
-    for folder in [*root.glob("global_step_*"), *(work / "kept").glob("*.part")]:
-        if not (folder / MARKER).exists():
+    for folder in root.glob("global_step_*"):
+        if not _whole(folder):
             shutil.rmtree(folder)
+    for part in (work / "kept").glob("*.part"):
+        shutil.rmtree(part)
     last = max(steps_saved(work), default=0)
     if last:
         write_text(root / TRACKER, str(last))
@@ -58,29 +75,27 @@ def repair(work: Path) -> int:
     return last
 
 
-def drop_after(work: Path, step: int) -> None:
-    """Forget checkpoints beyond a step: a run that is asked for fewer steps starts again from there."""
+def ready(work: Path, step: int) -> int:
+    """Forget checkpoints that are not whole or lie beyond a step: a run that is asked for fewer steps starts
+    again from there. The last step that is left."""
     for later in (s for s in steps_saved(work) if s > step):
         shutil.rmtree(work / "checkpoints" / f"global_step_{later}")
-    repair(work)
+    return repair(work)
 
 
 def finish(folder: Path, work: Path, step: int, rolling: int, keep_every: int) -> None:
     """Mark a checkpoint whole, keep its weights if its turn has come, and let old ones go."""
-    write_text(folder / MARKER, str(step))
-    if keep_every and step % keep_every == 0:
-        _keep(folder, work / "kept" / folder.name)
+    write_text(folder / MARKER, json.dumps(_sizes(folder)))
+    if keep_every and step % keep_every == 0:  # enough to export and evaluate, not to resume
+        target = work / "kept" / folder.name
+        part = target.with_name(target.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(folder, part, ignore=shutil.ignore_patterns("optim_*", "extra_state_*", "data.pt"))
+        write_text(part / MARKER, json.dumps(_sizes(part)))
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(part, target)
     for old in steps_saved(work)[:-rolling]:
         shutil.rmtree(work / "checkpoints" / f"global_step_{old}")
-
-
-def _keep(folder: Path, target: Path) -> None:
-    """Weights and configuration only: enough to export and evaluate, not to resume."""
-    part = target.with_name(target.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(folder, part, ignore=shutil.ignore_patterns("optim_*", "extra_state_*", "data.pt"))
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(part, target)
 
 
 class Keeper:

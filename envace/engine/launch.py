@@ -1,7 +1,6 @@
 """Training as one call: verl in a subprocess, followed, resumed, and judged by the steps it finished.
 
-Flows in: parameters, an arm, a seed, the staged tasks and the start weights. Flows out: `TrainResult`, and in
-the work folder checkpoints, episodes of every step, metrics and the log.
+The work folder then holds checkpoints, episodes of every step, metrics and the log.
 Invariant: success means that exactly the demanded number of optimizer steps stands in a whole checkpoint; an
 exit status of 0 alone is not believed.
 
@@ -11,30 +10,24 @@ exit status of 0 alone is not believed.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import shutil
-import tempfile
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envace.config import Params, load, to_dict
+from envace.config import Params, load
 from envace.data.store import read_tasks
 from envace.engine import checkpoints, process
 from envace.engine.overrides import interpreter, trainer_env, verl_overrides
 from envace.engine.run_files import Progress, RunFile, follow, last_beat, line, read_steps
+from envace.engine.work_folder import ray_folder, work_key
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.io.children import innermost_error
-from envace.io.files import sha256
 from envace.judge.checklist import training_task
-from envace.policy.card import read_card
 from envace.worlds.registry import load as load_worlds
 
 OnProgress = Callable[[Progress], None]
-NOT_SHAPING = ("runs", "save_every", "keep_every", "rolling", "max_logprob_gap")
-"""Keys of `train` that leave the weights of a step as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,31 +39,6 @@ class TrainResult:
     seconds: float
     ran: bool
     """False: the demanded step was there already."""
-
-
-def work_key(params: Params, arm: str, seed: int, tasks_file: Path, start: Path) -> str:
-    """Names a work folder: data, start weights and all that shapes training, but under a constant learning
-    rate not how many steps.
-
-    More steps then continue where the last run ended; any other change starts afresh. Raises DataError when
-    the tasks or the start weights are missing.
-    """
-    if not tasks_file.is_file():
-        raise DataError(f"{tasks_file} does not exist; run the data stage first (make repro)")
-    # else every step's rate depends on how many there are
-    free = {*NOT_SHAPING, "steps"} if params.train.lr_schedule == "constant" else NOT_SHAPING
-    shape = {
-        "method": to_dict(params.resolved_method(arm)),
-        "train": {k: v for k, v in to_dict(params.train).items() if k not in free},
-        "rollout": to_dict(params.rollout),
-        "judge": to_dict(params.judge),
-        "seed": seed,
-        "rollout_server": params.engine.rollout,
-        "ranks": params.engine.nodes * params.engine.gpus_per_node,
-        "data": sha256(tasks_file),
-        "start": read_card(start).hash,
-    }
-    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def train(
@@ -93,23 +61,21 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     process.refuse_second(work)
     process.reap(work)
-    resumed = _ready(work, steps)
+    resumed = checkpoints.ready(work, steps)
     if resumed == steps:
         return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=0.0, ran=False)
     _check_tasks(params, arm, tasks_file)
     paths = {"tasks_file": str(tasks_file.resolve()), "start": str(start.resolve()), "work": str(work)}
     run_file = work / "run.json"
     RunFile(params=params, arm=arm, seed=seed, **paths).write(run_file)
-    env = {**trainer_env(params, run_file, work), **(env or {})}
-    argv = [interpreter(params), "-m", "verl.trainer.main_ppo", *verl_overrides(params, arm, seed, **paths)]
-    ray_dir = tempfile.mkdtemp(prefix="envace-ray-")  # short: Ray puts sockets below it
-    if not params.engine.ray_address:
-        argv += [f"+ray_kwargs.ray_init._temp_dir='{ray_dir}'"]
-    try:
-        _run(params, argv, env, work, on_progress)
-    finally:
-        process.reap(work)
-        shutil.rmtree(ray_dir, ignore_errors=True)  # its logs are in ours; a socket may vanish while we look
+    with ray_folder(work) as ray_dir:
+        told = trainer_env(params, run_file, work, os.environ | (env or {}), str(ray_dir))
+        overrides = verl_overrides(params, arm, seed, **paths, ray_dir=str(ray_dir))
+        try:
+            argv = [interpreter(params), "-m", "verl.trainer.main_ppo", *overrides]
+            _run(params, argv, told, work, on_progress)
+        finally:
+            process.reap(work)
     reached = checkpoints.repair(work)
     if reached != steps:
         raise StageFailed(
@@ -118,15 +84,6 @@ def train(
             work / "trainer.log",
         )
     return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=time.time() - began, ran=True)
-
-
-def _ready(work: Path, steps: int) -> int:
-    """Bring the folder into a state to start from; the step it holds."""
-    held = checkpoints.repair(work)
-    if held > steps:
-        checkpoints.drop_after(work, steps)
-        held = checkpoints.repair(work)
-    return held
 
 
 def _check_tasks(params: Params, arm: str, tasks_file: Path) -> None:

@@ -1,7 +1,6 @@
 """The trainer as a process, and the leftovers of one that was not watched to its end.
 
-Flows in: a command, its environment and a work folder. Flows out: a child whose card `trainer.pid` names it
-and who watches it.
+The card `trainer.pid` in the work folder names the trainer and who watches it.
 Invariant: only processes are signalled that carry this work folder in their environment or are in the session
 that the card's process opened.
 """
@@ -9,7 +8,7 @@ that the card's process opened.
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,12 +23,12 @@ VARIABLE = "ENVACE_WORK"  # in the environment of every process of a run
 CARD = "trainer.pid"
 
 
-def start_trainer(argv: list[str], env: dict[str, str], work: Path) -> Child:
+def start_trainer(argv: list[str], env: Mapping[str, str], work: Path) -> Child:
     """Start in a session of its own, output to `trainer.log`, and write the card."""
     with (work / "trainer.log").open("ab") as log:
         log.write(f"\n=== {' '.join(argv[:4])} ...\n".encode())
         log.flush()
-        child = start(argv, env={**os.environ, **env, VARIABLE: str(work)}, output=log)
+        child = start(argv, env={**env, VARIABLE: str(work)}, output=log)
     card = {**asdict(identify(child.popen.pid)), "watcher": asdict(identify())}
     (work / CARD).write_text(json.dumps(card))
     return child

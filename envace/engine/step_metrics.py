@@ -1,8 +1,5 @@
 """What a step's metrics say of its seconds, its update and its servers, and when they stop or warn a run.
 
-Flows in: verl's metrics and timers, what the rollout servers counted, log-probabilities of tokens as the
-server sampled and as the trainer computes them, the step's episodes. Flows out: `{name: float}`, a warning,
-or an error.
 Invariant: a name has exactly one slash; the parts of a step add up to it. Of the gap, trained tokens alone
 count and one that is no number is too large; the update itself is never changed: one update a batch is
 on-policy only while the server and the trainer agree, and a reader has to be told when they do not.
@@ -120,6 +117,27 @@ def gap_warning(metrics: Mapping[str, float], limit: float) -> str:
         "another temperature or lower precision. Stop, see that seconds/sync is there in every step, set "
         "rollout.top_p to 1, and resume; raise the limit only for a gap known to be rounding"
     )
+
+
+class WeightsNotSynced(UserError):
+    """The servers sample from other weights than the trainer holds: an update would be off-policy."""
+
+
+def check_weights(episodes: Sequence[Episode], step: int) -> None:
+    """Raises WeightsNotSynced when a generation of the step was written by other weights than those of the
+    step before. A server that does not say is believed, see `check_gaps`."""
+    said = {g.weight_version for e in episodes for g in e.generations} - {None, step - 1}
+    if said:
+        raise WeightsNotSynced(
+            f"step {step}: the rollout server wrote with the weights of step {min(said)}, not {step - 1}: "
+            "the weight sync failed; resume from the last checkpoint, and see the server's part of the log"
+        )
+
+
+def check_gaps(alarms: int, warning: str) -> None:
+    """Raises WeightsNotSynced at the second alarm in a row: one may be an outlier."""
+    if alarms > 1:
+        raise WeightsNotSynced(f"{alarms} steps in a row; {warning.removeprefix('warning: ')}")
 
 
 class TooManyUnscored(UserError):

@@ -1,7 +1,7 @@
 """Role-wise GRPO as a subclass of verl's synchronous trainer.
 
-Flows in: the sequences that the agent loops put into verl's queue. Flows out: their advantages, one optimizer
-update, and a record of the step (metrics, episodes, signs of life) in the run's work folder.
+From the sequences that the agent loops put into verl's queue come their advantages, one optimizer update, and
+a record of the step (metrics, episodes, signs of life) in the run's work folder.
 Invariant: the advantage arithmetic is `envace.learn.advantage`'s, the update is verl's; rows of zero mask
 that fill a batch never enter a group and carry no weight, copies (`padding: duplicates`) count like any row;
 what a step trains on is a function of the seed and the step number.
@@ -24,7 +24,6 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.utils import Role as VerlRole
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
@@ -38,7 +37,9 @@ from envace.engine.overrides import ESTIMATOR, TRAINER
 from envace.engine.padding import with_copies
 from envace.engine.run_files import Progress, append, current, emit, write_episodes
 from envace.engine.step_metrics import (
+    check_gaps,
     check_unscored,
+    check_weights,
     gap_metrics,
     gap_sums,
     gap_warning,
@@ -56,9 +57,6 @@ from envace.learn.running import read_means, updated, write_means
 from envace.learn.sequences import TrainingRow, batch_rows, token_advantages
 from envace.types import JSON, Episode, from_json, replace
 from envace.worlds.registry import load as load_worlds
-
-POLL_S = 0.25
-"""How often the queue is asked for finished groups; verl's 2 s would be half of a small step."""
 
 
 @register_adv_est(ESTIMATOR)
@@ -83,6 +81,8 @@ class RolewiseTrainer(PPOTrainerSync):
         self.server_totals: list[dict[str, float]] = []
         self.step_server: dict[str, float] = {}
         self.step_gap: dict[str, float] = {}
+        self.alarms = 0
+        """Steps in a row."""
 
     # --- what verl asks while it starts -----------------------------------------------------------------
 
@@ -97,11 +97,6 @@ class RolewiseTrainer(PPOTrainerSync):
         note = described(shape_of(shown), self.method.old_thoughts)
         emit(self.work, Progress(phase="template", step=0, steps=params.train.steps, note=note))
 
-    def _build_replay_buffer(self) -> ReplayBuffer:
-        buffer = super()._build_replay_buffer()
-        buffer.poll_interval = POLL_S
-        return buffer
-
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
@@ -113,6 +108,7 @@ class RolewiseTrainer(PPOTrainerSync):
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
+        self.replay_buffer.workers = self.agent_loop_manager.agent_loop_workers
         self.first_step = self.global_steps  # 1 + the steps a checkpoint brought
         self.began = self.ended = time.time()
         self._emit("ready", self.global_steps - 1)
@@ -205,7 +201,9 @@ class RolewiseTrainer(PPOTrainerSync):
             raise RuntimeError(
                 f"step {step}: {len(missing)} of {len(wanted)} episodes never came back, e.g. {min(missing)}"
             )
-        return [from_json(Episode, r) for r in records]
+        episodes = [from_json(Episode, r) for r in records]
+        check_weights(episodes, step)
+        return episodes
 
     def _advantages(
         self, rows: Sequence[TrainingRow], episodes: Sequence[Episode]
@@ -279,6 +277,10 @@ class RolewiseTrainer(PPOTrainerSync):
         append(self.work / "metrics.jsonl", {"step": global_steps, **found})
         self._emit("step", global_steps, found)
         self.step_gap = {}
+        params = self.run.params
+        # a distribution cut by top_p differs from the trainer's also while the weights agree
+        self.alarms = self.alarms + 1 if found.get("gap/alarms") and params.rollout.top_p == 1.0 else 0
+        check_gaps(self.alarms, gap_warning(found, params.train.max_logprob_gap))
         if global_steps >= self.total_training_steps:
             self._emit("done", global_steps)
 

@@ -1,4 +1,6 @@
-"""Rolling checkpoints survive kills at any moment."""
+"""Rolling checkpoints survive kills at any moment, and what is done to their files afterwards."""
+
+import pytest
 
 from envace.engine import checkpoints
 
@@ -6,24 +8,29 @@ from envace.engine import checkpoints
 def saved(work, step, whole=True):
     folder = work / "checkpoints" / f"global_step_{step}"
     (folder / "actor").mkdir(parents=True)
-    for name in (
-        "model_world_size_1_rank_0.pt",
-        "optim_world_size_1_rank_0.pt",
-        "extra_state_world_size_1_rank_0.pt",
-    ):
-        (folder / "actor" / name).write_text(str(step))
+    for what in ("model", "optim", "extra_state"):
+        (folder / "actor" / f"{what}_world_size_1_rank_0.pt").write_text(str(step))
     (folder / "data.pt").write_text("")
     if whole:
         checkpoints.finish(folder, work, step, rolling=2, keep_every=4)
+    return folder
 
 
 def test_half_written_checkpoint_is_removed_and_never_resumed_from(tmp_path):
+    assert checkpoints.repair(tmp_path) == 0  # nothing saved means start at zero
     saved(tmp_path, 2)
-    saved(tmp_path, 4, whole=False)
-    (tmp_path / "checkpoints" / checkpoints.TRACKER).write_text("")  # killed between open and write
-    assert checkpoints.repair(tmp_path) == 2
-    assert (tmp_path / "checkpoints" / checkpoints.TRACKER).read_text() == "2"
-    assert not (tmp_path / "checkpoints/global_step_4").exists()
+    half = saved(tmp_path, 4, whole=False)
+    tracker = tmp_path / "checkpoints" / checkpoints.TRACKER
+    tracker.write_text("")  # killed between open and write
+    assert checkpoints.repair(tmp_path) == 2 and tracker.read_text() == "2" and not half.exists()
+
+
+@pytest.mark.parametrize("file", ["actor/model_world_size_1_rank_0.pt", "data.pt", "actor/gone.pt", "WHOLE"])
+def test_an_older_whole_one_stands_in_for_a_newest_that_was_cut(tmp_path, file):
+    saved(tmp_path, 2)
+    newest = saved(tmp_path, 5)
+    (newest / file).write_text("{" if file == "WHOLE" else "cut")
+    assert checkpoints.ready(tmp_path, 9) == 2 and not newest.exists()
 
 
 def test_only_the_newest_stay_and_every_kth_keeps_its_weights(tmp_path):
@@ -37,12 +44,7 @@ def test_only_the_newest_stay_and_every_kth_keeps_its_weights(tmp_path):
     assert checkpoints.folder_of(tmp_path, 4).parent.name == "kept"
 
 
-def test_nothing_saved_means_start_at_zero(tmp_path):
-    assert checkpoints.repair(tmp_path) == 0
-
-
 def test_fewer_steps_forget_what_lies_beyond(tmp_path):
     saved(tmp_path, 2)
     saved(tmp_path, 4)
-    checkpoints.drop_after(tmp_path, 3)
-    assert checkpoints.steps_saved(tmp_path) == [2] and checkpoints.repair(tmp_path) == 2
+    assert checkpoints.ready(tmp_path, 3) == 2 and checkpoints.steps_saved(tmp_path) == [2]

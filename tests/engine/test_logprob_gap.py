@@ -2,15 +2,18 @@
 told.
 """
 
+import contextlib
 import math
 import types
 
 import pytest
 import torch
+from step_kit import generation, group_of
 
 from envace.config import parse
 from envace.engine.run_files import Progress, emit, follow, line
-from envace.engine.step_metrics import gap_metrics, gap_sums, gap_warning
+from envace.engine.step_metrics import WeightsNotSynced, check_weights, gap_metrics, gap_sums, gap_warning
+from envace.types import replace
 
 LIMIT = 0.05
 
@@ -67,6 +70,7 @@ def own(trainer, tmp_path, monkeypatch):
     )
     found.work, found.began, found.between = tmp_path, 0.0, 0.0
     found.first_step = found.global_steps = 1
+    found.alarms = 0
     found.total_training_steps = 9
     found.step_metrics, found.step_server, found.step_gap = {"train/reward": 0.5}, {}, {}
     return found
@@ -103,6 +107,41 @@ def test_bug_25_a_gap_above_the_limit_is_counted_and_said_with_what_to_do(own, t
     said = line(event)
     assert "warning" in said and "0.2 on average" in said and "train.max_logprob_gap = 0.05" in said
     assert "older weights" in said and "rollout.top_p" in said
+    recomputed(own, trainer, monkeypatch, [-1.0, 0.0, -2.0])  # one may be an outlier
+    recomputed(own, trainer, monkeypatch, [-1.3, 0.0, -2.1])
+    with pytest.raises(WeightsNotSynced, match="2 steps in a row; log-probabilities .* differ by 0.2"):
+        recomputed(own, trainer, monkeypatch, [-1.3, 0.0, -2.1])
+
+
+@pytest.mark.parametrize(("versions", "fails"), [([4, 4], False), ([None, 4], False), ([4, 3], True)])
+def test_weights_that_did_not_reach_the_server_stop_the_training(versions, fails):
+    played = [replace(generation([1], [2]), weight_version=version) for version in versions]
+    episodes = group_of([(played, 1.0)], step=5)
+    with pytest.raises(WeightsNotSynced, match="step 3, not 4") if fails else contextlib.nullcontext():
+        check_weights(episodes, step=5)
+
+
+def test_an_agent_loop_that_died_is_noticed_while_its_episodes_are_awaited(trainer, monkeypatch):
+    from ray.exceptions import RayActorError
+
+    from envace.engine import watched_queue
+
+    answers = iter([["fine"], ["dead"]])
+
+    def get(refs):
+        if "dead" in refs:
+            raise RayActorError
+
+    fake = types.SimpleNamespace(wait=lambda asked, **how: (next(answers), []), get=get)
+    monkeypatch.setattr(watched_queue, "ray", fake)
+    monkeypatch.setattr(watched_queue, "ASK_S", 0.0)
+    queue = object.__new__(watched_queue.WatchedQueue)
+    queue.workers = [types.SimpleNamespace(__ray_ready__=types.SimpleNamespace(remote=lambda: "asked"))]
+    queue._asked, queue._asked_at = [], 0.0
+    queue.check_workers()
+    queue.check_workers()
+    with pytest.raises(RuntimeError, match="an agent-loop process died"):
+        queue.check_workers()
 
 
 def test_a_small_gap_is_logged_without_a_warning(own, trainer, monkeypatch):

@@ -4,19 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from envace.config import load
-from envace.engine.overrides import verl_overrides
+from envace.config import load, parse
+from envace.engine.overrides import trainer_env, verl_overrides
+from envace.errors import ParamsError
+from envace.types import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def compose(size: str, arm: str = "envace"):
+def compose(size: str, arm: str = "envace", **train):
     from hydra import compose, initialize_config_module
 
     params = load(ROOT / f"sizes/{size}.yaml")
-    overrides = verl_overrides(
-        params, arm, 1, tasks_file="/data/it's.parquet", start="/models/start", work="/work dir"
-    )
+    params = replace(params, train=replace(params.train, **train))
+    paths = {"tasks_file": "/data/it's.parquet", "start": "/models/start", "work": "/work dir"}
+    overrides = verl_overrides(params, arm, 1, **paths, ray_dir="/tmp/r")
     with initialize_config_module("verl.trainer.config", version_base=None):
         return params, compose("ppo_trainer", overrides=[o for o in overrides if not o.startswith("hydra.")])
 
@@ -69,6 +71,35 @@ def test_one_configuration_tree_on_cpu_and_gpu():
 def test_log_probabilities_are_computed_once_where_the_server_samples_from_the_same_weights():
     cpu, gpu = compose("laptop")[1], compose("gpu1")[1]
     assert cpu.algorithm.rollout_correction.bypass_mode and not gpu.algorithm.rollout_correction.bypass_mode
+
+
+def test_the_clip_ratio_acts_on_both_sides():
+    from verl.utils.config import omega_conf_to_dataclass
+
+    actor = omega_conf_to_dataclass(compose("laptop", clip_ratio=0.05)[1].actor_rollout_ref.actor)
+    assert (actor.clip_ratio_low, actor.clip_ratio_high) == (0.05, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [({"rollout": {"top_p": 0.9}}, "rollout.top_p"), ({"engine": {"nodes": 2}}, "engine.ray_address")],
+)
+def test_what_would_train_wrongly_is_refused_at_the_check(wrong, names):
+    with pytest.raises(ParamsError, match=names):
+        parse({"policy": {"kind": "tiny"}, **wrong})
+
+
+def test_a_ray_of_our_own_takes_nothing_from_the_shell_and_stays_on_loopback():
+    shell = {"RAY_ADDRESS": "10.0.0.1:6379", "RAY_TMPDIR": "/x", "RAY_AUTH_TOKEN_PATH": "/y", "HOME": "/h"}
+    local, paper = (load(ROOT / f"sizes/{size}.yaml") for size in ("gpu1", "paper"))
+    one, two = (trainer_env(local, Path("r"), Path("w"), shell, "/tmp/r") for _ in range(2))
+    assert not set(one) & (set(shell) - {"HOME"}) and one["HOME"] == "/h"
+    assert one["RAY_AUTH_MODE"] == "token" and len(one["RAY_AUTH_TOKEN"]) == 64
+    assert one["RAY_AUTH_TOKEN"] != two["RAY_AUTH_TOKEN"]  # one for each run
+    init = compose("gpu1")[1].ray_kwargs.ray_init
+    assert (init.address, init._node_ip_address, init._temp_dir) == ("local", "127.0.0.1", "/tmp/r")
+    assert trainer_env(paper, Path("r"), Path("w"), shell).items() >= shell.items()  # a cluster's own
+    assert compose("paper")[1].ray_kwargs.ray_init.address == "auto"
 
 
 def test_paths_are_quoted():

@@ -149,7 +149,7 @@ def test_a_leftover_without_our_mark_is_known_by_the_session(run):
     call, work = run
     work.mkdir()
     script = "import os, subprocess; subprocess.Popen(['sleep', '600'], env={})"
-    process.start_trainer([sys.executable, "-c", script], {}, work).popen.wait()
+    process.start_trainer([sys.executable, "-c", script], os.environ, work).popen.wait()
     leftover = psutil.Process(next(p.pid for p in process.running(work)))
     assert "ENVACE_WORK" not in leftover.environ()
     assert [p.name() for p in process.running(work.resolve())] == ["sleep"]
@@ -160,7 +160,7 @@ def test_a_leftover_without_our_mark_is_known_by_the_session(run):
 def test_a_second_run_of_the_same_folder_is_refused(run):
     call, work = run
     work.mkdir(exist_ok=True)
-    alive = process.start_trainer(["sleep", "600"], {}, work)
+    alive = process.start_trainer(["sleep", "600"], os.environ, work)
     try:
         with pytest.raises(EnvironmentUnready, match="already running"):
             call("save(4)")
@@ -205,21 +205,6 @@ def test_an_arm_that_leaves_nothing_to_reward_is_refused_before_anything_starts(
 def test_a_world_or_interpreter_that_cannot_be_had_is_named(paths, tmp_path, section, error, names):
     with pytest.raises(error, match=names):
         launch.train(changed(**section), "envace", 1, **paths, work=tmp_path / "w3")
-
-
-def test_more_steps_share_the_work_folder_and_anything_else_does_not(paths):
-    def key(arm="envace", **train):
-        return launch.work_key(changed(train=train), arm, 1, **paths)
-
-    assert key(steps=99) == key() != key(lr=1e-5)
-    assert key("standard_grpo") != key()
-    assert key(runs=("envace-1", "envace-2")) == key()  # another run beside it is not its business
-
-
-def test_a_falling_learning_rate_makes_the_step_count_part_of_the_work_folder(paths):
-    asked = [{"lr_schedule": schedule, "steps": n} for schedule in ("constant", "cosine") for n in (6, 8)]
-    keys = {launch.work_key(changed(train=train), "envace", 1, **paths) for train in asked}
-    assert len(keys) == 3
 
 
 def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):

@@ -4,6 +4,7 @@ import types
 
 import pytest
 from step_kit import episodes_of
+from test_overrides import compose
 
 from envace.config.method import Method
 from envace.engine.step_metrics import server_metrics, step_seconds
@@ -34,17 +35,14 @@ def test_servers_are_counted_from_one_rollout_to_the_next():
 def test_finished_groups_are_asked_for_four_times_a_second(trainer, monkeypatch):
     from verl.trainer.ppo.v1 import PPOTrainerSync, replay_buffer
 
-    monkeypatch.setattr(
-        PPOTrainerSync, "_build_replay_buffer", lambda self: types.SimpleNamespace(poll_interval=2.0)
-    )
-    buffer = trainer.RolewiseTrainer._build_replay_buffer(object.__new__(trainer.RolewiseTrainer))
-    assert buffer.poll_interval == trainer.POLL_S == 0.25
-    slept = []
+    from envace.engine.watched_queue import WatchedQueue
+
+    config = types.SimpleNamespace(trainer=compose("laptop")[1].trainer)
+    own = types.SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=None)
+    queue, slept = PPOTrainerSync._build_replay_buffer(own), []
     monkeypatch.setattr(replay_buffer.time, "sleep", slept.append)
-    own = object.__new__(replay_buffer.ReplayBuffer)
-    own.poll_interval = buffer.poll_interval
-    own._wait_for_next_poll("train", last_debug_time=replay_buffer.time.time())
-    assert slept == [0.25]  # verl really waits by the attribute that was set
+    queue._wait_for_next_poll("train", last_debug_time=replay_buffer.time.time())
+    assert isinstance(queue, WatchedQueue) and slept == [0.25]
 
 
 # --- from episodes to what verl gets

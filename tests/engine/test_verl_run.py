@@ -2,12 +2,14 @@
 not only that it ended.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 from pathlib import Path
 
+import psutil
 import pytest
 
 from envace.config import load
@@ -37,11 +39,40 @@ def setting(tmp_path_factory):
     return params, paths, root
 
 
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    """A shell that names a cluster elsewhere, a home of its own and a long TMPDIR."""
+    home, scratch = tmp_path / "home", tmp_path / "slurm_jobdir/1355700/tmp.node0016"
+    for name, folder in {"HOME": home, "TMPDIR": scratch}.items():
+        folder.mkdir(parents=True)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return home
+
+
+def listening(work):
+    """Addresses that processes of a training listen on, with their names."""
+    found = set()
+    for p in process.running(work):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {(c.laddr.ip, p.name()) for c in p.net_connections("inet") if c.status == "LISTEN"}
+    return found
+
+
 @pytest.mark.verl
-def test_two_steps_are_trained_recorded_and_exported(setting):
+def test_two_steps_are_trained_recorded_and_exported(setting, hostile):
     params, paths, root = setting
-    events = []
-    result = launch.train(params, "envace", 1, on_progress=events.append, **paths)
+    events, sockets = [], set()
+
+    def watch(event):
+        events.append(event)
+        sockets.update(listening((root / "work").resolve()))
+
+    result = launch.train(params, "envace", 1, on_progress=watch, **paths)
+    assert len(sockets) > 5 and {ip for ip, _ in sockets} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    cards = [card.read_text() for card in Path("/tmp").glob("envace-ray-*/owner.json")]
+    assert not [p for p in hostile.rglob("*") if "ray" in p.name] and str(root) not in "".join(cards)
     assert (result.steps, result.resumed_from) == (2, 0)
     assert [e.step for e in events if e.phase == "step"] == [1, 2]
     assert checkpoints.steps_saved(root / "work") == [2]  # rolling: 1
@@ -51,6 +82,8 @@ def test_two_steps_are_trained_recorded_and_exported(setting):
     ref = export(params, root / "work", root / "start", root / "out", name="envace-1")
     assert ref.step == 2 and json.loads((root / "out/card.json").read_text())["hash"] == ref.hash
     assert weights_moved(root / "start", root / "out")
+    (weights,) = (root / "out").glob("*.safetensors")
+    assert weights.stat().st_size == (root / "start" / weights.name).stat().st_size  # float32 as the start
 
 
 @pytest.mark.heavy
