@@ -1,5 +1,4 @@
-"""Who is asked: weights served by the trainer's vLLM as the parameters say, baselines, and parts of fixed
-lines."""
+"""Who is asked: weights served by the trainer's vLLM as parameters say, baselines, parts of fixed lines."""
 
 from __future__ import annotations
 
@@ -38,24 +37,13 @@ def served_with(tmp_path, monkeypatch, policy: str, folder: Path, **base) -> tup
     (trainer / "vllm").write_text(FAKE_VLLM.format(python=sys.executable, log=tmp_path / "argv.json"))
     (trainer / "vllm").chmod(0o755)
     monkeypatch.setenv("envaceSTATE", str(tmp_path / ".state"))
-    section = {
-        "policies": ["start"],
-        "benchmarks": ["bfcl"],
-        "thinking": True,
-        "context": 2048,
-        "baselines": base,
-    }
-    engine = {
-        "device": "gpu",
-        "python": str(trainer / "python"),
-        "tensor_parallel": 4,
-        "gpu_memory": 0.85,
-    }
+    section = {"policies": ["start"], "benchmarks": ["bfcl"], "thinking": True, "context": 2048}
+    engine = {"device": "gpu", "python": str(trainer / "python"), "tensor_parallel": 4, "gpu_memory": 0.85}
+    section["baselines"] = base
     given = {"bench": section, "engine": engine, "rollout": {"enable_thinking": True}}
     run = Run("bench@x-bfcl", parse(given), tmp_path)
-    write_pointer(
-        folder, PolicyRef(kind="hub" if base else "trained", uri="a/b", revision="1" * 40, name=policy)
-    )
+    kind = "hub" if base else "trained"
+    write_pointer(folder, PolicyRef(kind=kind, uri="a/b", revision="1" * 40, name=policy))
     with agents.agent_of(run, policy) as (endpoint, _):
         pass
     return json.loads((tmp_path / "argv.json").read_text()), endpoint
@@ -89,14 +77,8 @@ def test_a_baselines_own_parser_thinking_and_body_count(tmp_path, monkeypatch):
     (cache / "config.json").write_text('{"max_position_embeddings": 32768}')
     asked = []
     monkeypatch.setattr(serving, "fetched", lambda repo, revision: asked.append((repo, revision)) or cache)
-    base = {
-        "uri": "a/b",
-        "revision": "1" * 40,
-        "tool_parser": "llama3_json",
-        "thinking": "never",
-        "context": 8192,
-        "extra_body": {"top_k": 20},
-    }
+    base = {"uri": "a/b", "revision": "1" * 40, "tool_parser": "llama3_json", "thinking": "never"}
+    base |= {"context": 8192, "extra_body": {"top_k": 20}}
     argv, endpoint = served_with(tmp_path, monkeypatch, "q", tmp_path / "models/q", q=base)
     text = " ".join(argv)
     assert asked == [("a/b", "1" * 40)] and argv[1] == str(cache)
@@ -108,9 +90,8 @@ def test_a_baselines_own_parser_thinking_and_body_count(tmp_path, monkeypatch):
 def test_fixed_lines_are_served_for_as_long_as_they_are_needed():
     with agents.part(RoleParams(script=("hello",))) as endpoint:
         assert endpoint.base_url.startswith("http://127.0.0.1:") and endpoint.model == "scripted"
-    with agents.part(
-        RoleParams(base_url="http://h/v1", model="u", temperature=0.5, max_tokens=9)
-    ) as endpoint:
+    asked = RoleParams(base_url="http://h/v1", model="u", temperature=0.5, max_tokens=9)
+    with agents.part(asked) as endpoint:
         assert endpoint.sampling == Sampling(temperature=0.5, max_tokens=9)
     with agents.part(RoleParams()) as endpoint:
         assert endpoint is None

@@ -13,45 +13,28 @@ from envace.worlds.files.tasks import generate
 from tasks import evaluation
 from tasks.serving import Served
 
-PARAMS = parse(
-    {
-        "desk": {"train_tasks": 4, "held_tasks": 2, "files_tasks": 4},
-        "rollout": {"prompt_tokens": 60000, "response_tokens": 4000},
-        "eval": {"trials": 2},
-        "report": {"bootstrap": 100},
-    }
-)
+DESK, ROOM = {"train_tasks": 4, "held_tasks": 2, "files_tasks": 4}, {"prompt_tokens": 60000}
+PARAMS = {"desk": DESK, "rollout": ROOM | {"response_tokens": 4000}, "eval": {"trials": 2}}
+PARAMS = parse(PARAMS | {"report": {"bootstrap": 100}})
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     stage(PARAMS, tmp_path / "data/staged")
     policy = ExpertPolicy(generate(7, 4))
-    served = Served(
-        policy=policy, renderer=policy.renderer, ref=PolicyRef(kind="tiny", uri="models/start", hash="h")
-    )
+    ref = PolicyRef(kind="tiny", uri="models/start", hash="h")
+    served = Served(policy=policy, renderer=policy.renderer, ref=ref)
     monkeypatch.setattr(evaluation, "open_policy", lambda run, *_: served)
     logged = {}
-    return SimpleNamespace(
-        params=PARAMS,
-        path=tmp_path.joinpath,
-        log=None,
-        say=lambda text: None,
-        logged=logged,
-        metrics=lambda values, step=0: logged.update(values),
-    )
+    told = {"say": lambda text: None, "metrics": lambda values, step=0: logged.update(values)}
+    return SimpleNamespace(params=PARAMS, path=tmp_path.joinpath, log=None, logged=logged, **told)
 
 
 def test_the_files_benchmark_plays_the_files_split_with_its_floors(run):
     outcome = evaluation.play_benchmark.fn(run, "start", "files")
     head = outcome.scores[0]
-    assert (head.benchmark, head.metric, head.score, head.n_tasks, head.n_trials) == (
-        "files",
-        "success",
-        1.0,
-        4,
-        2,
-    )
+    assert (head.benchmark, head.metric, head.score) == ("files", "success", 1.0)
+    assert (head.n_tasks, head.n_trials) == (4, 2)
     assert {s.task for s in outcome.samples} == {f"files-held-{k}" for k in range(4)}
     assert head.floors == {"do_nothing": 0.0, "random": 0.0} and head.data_hash
 

@@ -1,5 +1,5 @@
-"""A key in the environment, in an address, in a header and in an exception, plain and in base64: it is
-nowhere in what the bench stage leaves, nor in what it sends beyond the header."""
+"""A key in the environment, an address, a header and an exception, plain and in base64: it is nowhere in what
+the bench stage leaves, nor in what it sends beyond the header."""
 
 from __future__ import annotations
 
@@ -32,29 +32,25 @@ def traces(key: str) -> list[bytes]:
     """What of a key cannot be missing wherever it stands in one of these forms."""
     raw = key.encode()
     inner = [base64.b64encode(b"abc"[:n] + raw + b"xyz"[: (3 - (n + len(raw))) % 3])[4:-4] for n in range(3)]
-    return [
-        raw,
-        quote(key, safe="").encode(),
-        quote(key, safe="").lower().encode(),
-        json.dumps(key)[1:-1].encode(),
-        *inner,
-    ]
+    quoted = quote(key, safe="").encode()
+    return [raw, quoted, quoted.lower(), json.dumps(key)[1:-1].encode(), *inner]
+
+
+def holds(data: bytes) -> list[bytes]:
+    return [t for key in (KEY, URL_KEY) for t in traces(key) if t in data]
 
 
 def leaks(folder: Path) -> list[str]:
-    """Files, databases among them, that hold a key or have it in their name; what the user wrote is not
-    looked at."""
-    wanted = [t for key in (KEY, URL_KEY) for t in traces(key)]
+    """Files, databases among them, that hold a key or have it in their name, but for what the user wrote."""
     found = []
     for path in (p for p in folder.rglob("*") if p.name != "params.yaml"):
         text = str(path.relative_to(folder)).encode() + (path.read_bytes() if path.is_file() else b"")
-        found += [f"{path}: {t!r}" for t in wanted if t in text]
+        found += [f"{path}: {t!r}" for t in holds(text)]
     return found
 
 
 def params_of(url: str) -> dict:
-    """The key of the variable OTHER_KEY; a second one in the query of the address, which no variable
-    names."""
+    """The key of the variable OTHER_KEY, and a second one in the address that no variable names."""
     other = {"base_url": f"{url}?api-version=1&api_key={URL_KEY}", "model": "m", "key_env": "OTHER_KEY"}
     options = {"bfcl": {"subsets": ["a", "b"]}}
     own = {"policies": ["other"], "benchmarks": ["bfcl"], "baselines": {"other": other}, "options": options}
@@ -90,9 +86,7 @@ def test_a_stage_that_ends_well_leaves_no_key_in_store_log_or_results(root):
             log.tags({"note": NOTE})
             bench.write_bench.fn(run, bench.run_harness.fn(run, "other", "bfcl"), "other", "bfcl")
     assert len(seen) == 6 and all(s["auth"] == f"Bearer {KEY}" for s in seen)
-    assert not any(
-        t in json.dumps(s["body"]).encode() for s in seen for key in (KEY, URL_KEY) for t in traces(key)
-    )
+    assert not holds(json.dumps([s["body"] for s in seen]).encode())
     assert (root / "results/bench/other-bfcl/raw/a-0/b64.txt").is_file()  # what a careless harness wrote
     assert (root / ".state/mlflow.db").stat().st_size > 10_000 and (root / ".state/logs").is_dir()
     assert leaks(root) == []
@@ -116,7 +110,7 @@ def test_a_stage_that_fails_with_the_key_in_its_words_leaves_none_either(root, m
     assert "could not: [redacted]" in (root / ".state/failed/bench@other-bfcl.json").read_text()
     assert leaks(root) == []
     printed = capsys.readouterr()
-    assert not any(t in (printed.out + printed.err).encode() for key in (KEY, URL_KEY) for t in traces(key))
+    assert not holds((printed.out + printed.err).encode())
 
 
 STAGE = """
@@ -145,10 +139,8 @@ def test_prefects_own_store_and_logs_hold_none(fails, root):
         run = Run("baseline@other", parse(params_of(url)), root)
         baselines.write_baseline.fn(run, "other", root / "models/other")
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_"))}
-        env |= {
-            "PREFECT_HOME": str(root / "prefect"),
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}",
-        }
+        env |= {"PREFECT_HOME": str(root / "prefect")}
+        env |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
         argv = [sys.executable, "-c", STAGE.format(note=NOTE), *(["fail"] if fails else []), "other", "bfcl"]
         done = subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, timeout=300)
     assert bool(done.returncode) is fails, done.stderr[-2000:]

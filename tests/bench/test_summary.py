@@ -64,10 +64,8 @@ def test_a_lower_gate_lets_a_part_through_and_still_shows_what_is_lost():
 
 
 def test_what_the_harness_counted_is_gathered_by_task_and_gated_like_our_own():
-    kept = [
-        SampleRecord(task="a", trial=k, seed=0, status=SCORED, metrics={"upstream": u})
-        for k, u in enumerate((1, 0))
-    ]
+    known = {"task": "a", "seed": 0, "status": SCORED}
+    kept = [SampleRecord(trial=k, metrics={"upstream": u}, **known) for k, u in enumerate((1, 0))]
     lost = SampleRecord(task="b", trial=0, seed=0, status=INFRA)
     assert upstream_by_task([*kept, lost]) == {"a": [1.0, 0.0]}
     assert complete_enough([*kept, lost], 2 / 3) and not complete_enough([*kept, lost], 0.67)
