@@ -1,9 +1,5 @@
-"""Concurrent requests -> one generator.
-
-Flows in: `submit`s of coroutines. Flows out: their `GenerationResult`s, written by a generator on a thread
-beside the event loop.
-Invariant: every submit is answered once, with its result or with the error that ended the generator's work.
-"""
+"""Concurrent requests -> one generator: every submit is answered once, with its result or with the error that
+ended the generator's work."""
 
 from __future__ import annotations
 
@@ -46,8 +42,13 @@ class AsyncBatcher:
                 await asyncio.to_thread(self.generator.serve, self._take, self._answer)
                 await asyncio.sleep(0)  # the answered may have asked again
         except BaseException as error:
-            self._fail(error)
-            if isinstance(error, asyncio.CancelledError):
+            cancelled = isinstance(error, asyncio.CancelledError)
+            futures = [*self._open, *(future for future, _ in self._waiting)]
+            self._open, self._waiting = set(), []
+            for future in futures:
+                if not future.done():
+                    future.cancel() if cancelled else future.set_exception(error)
+            if cancelled:
                 raise
 
     def _take(self, n: int) -> list[tuple[asyncio.Future[GenerationResult], GenerationJob]]:
@@ -64,17 +65,9 @@ class AsyncBatcher:
         return now
 
     def _answer(self, future: asyncio.Future[GenerationResult], result: GenerationResult) -> None:
+        def settle() -> None:
+            if not future.done():  # else nobody waits any more
+                future.set_result(result)
+
         self._open.discard(future)
-        self._loop.call_soon_threadsafe(_settle, future, result)
-
-    def _fail(self, error: BaseException) -> None:
-        futures = [*self._open, *(future for future, _ in self._waiting)]
-        self._open, self._waiting = set(), []
-        for future in futures:
-            if not future.done():
-                future.cancel() if isinstance(error, asyncio.CancelledError) else future.set_exception(error)
-
-
-def _settle(future: asyncio.Future[GenerationResult], result: GenerationResult) -> None:
-    if not future.done():  # nobody waits any more
-        future.set_result(result)
+        self._loop.call_soon_threadsafe(settle)

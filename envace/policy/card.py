@@ -1,8 +1,5 @@
-"""The card beside exported weights: which policy a folder holds, and proof that it still does.
-
-Flows in: a folder of safetensors weights and a `PolicyRef`. Flows out: card.json, and the ref read back.
-Invariant: the card is written last and atomically, so a folder with a card is a finished folder.
-"""
+"""The card beside exported weights: which policy a folder holds, and proof that it still does. It is written
+last and atomically, so a folder with a card is a finished folder."""
 
 from __future__ import annotations
 
@@ -41,16 +38,15 @@ def weights_hash(folder: str | Path) -> str:
 
 def write_card(folder: str | Path, ref: PolicyRef) -> PolicyRef:
     """Write card.json with the hash of the weights that lie there; returns the ref as written."""
-    return _write(folder, replace(ref, hash=weights_hash(folder)))
+    ref = replace(ref, hash=weights_hash(folder))
+    write_text(Path(folder) / NAME, json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n")
+    return ref
 
 
 def write_pointer(folder: str | Path, ref: PolicyRef) -> PolicyRef:
     """A card for weights that lie elsewhere: on the hub at a commit, or behind a server."""
     named = f"{ref.kind} {ref.uri} {ref.revision}".encode()
-    return _write(folder, replace(ref, hash=hashlib.sha256(named).hexdigest()))
-
-
-def _write(folder: str | Path, ref: PolicyRef) -> PolicyRef:
+    ref = replace(ref, hash=hashlib.sha256(named).hexdigest())
     write_text(Path(folder) / NAME, json.dumps(to_json(ref), indent=1, sort_keys=True) + "\n")
     return ref
 

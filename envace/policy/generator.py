@@ -1,9 +1,6 @@
 """Sampling from a causal language model on one machine, for rollouts without an inference server.
 
-Flows in: `GenerationJob`s (prompt ids and sampling settings), at any time. Flows out: a `GenerationResult`
-each: the ids written, their log-probabilities under the distribution they were sampled from, and why the
-writing ended.
-Invariant: a job with a seed draws the same random numbers whoever is written beside it; weights never change
+A job with a seed draws the same random numbers whoever is written beside it; weights never change
 while anything is being written, and every result names the weight version that wrote it.
 
 Jobs join and leave between two tokens, and none reads what another has read already: an episode's next prompt
@@ -139,18 +136,13 @@ class BatchGenerator:
             self._slots.forget()
             self.version = version
 
-    # --- one job
-    # ---------------------------------------------------------------------------------------------
-
-    def _room(self, job: GenerationJob) -> int:
-        """Tokens a job may write: its own cap, and what the context still holds."""
-        left = self.context - len(job.prompt_ids) if self.context else job.sampling.max_tokens
-        return max(0, min(job.sampling.max_tokens, left)) if job.prompt_ids else 0
-
     def _uniforms(self, job: GenerationJob) -> torch.Tensor:
-        seed = job.sampling.seed
+        """A random number for each token a job may write: its own cap, and what the context still holds."""
+        seed, room = job.sampling.seed, job.sampling.max_tokens if job.prompt_ids else 0
+        if self.context:
+            room = max(0, min(room, self.context - len(job.prompt_ids)))
         source = self._shared if seed is None else torch.Generator().manual_seed(seed % 2**63)
-        return torch.rand(self._room(job), generator=source, dtype=torch.float64)
+        return torch.rand(room, generator=source, dtype=torch.float64)
 
     def _result(self, row: _Row) -> GenerationResult:
         self.counters["jobs"] += 1
@@ -163,9 +155,6 @@ class BatchGenerator:
             weight_version=self.version,
         )
 
-    # --- all of them
-    # -----------------------------------------------------------------------------------------
-
     def _join(self, rows: list[_Row], new: Sequence[tuple[Hashable, GenerationJob]], done: Done) -> None:
         """New jobs read what no row holds of their prompts and write their first token."""
         joining = []
@@ -176,7 +165,12 @@ class BatchGenerator:
             else:
                 done(key, self._result(row))
         # a job that begins like another one of the same batch waits for it and reads the rest
-        for batch in _alike(joining):
+        firsts, twins, seen = [], [], set[tuple[int, ...]]()
+        for row in joining:
+            (twins if row.job.prompt_ids in seen else firsts).append(row)
+            seen.add(row.job.prompt_ids)
+        for batch in filter(None, (firsts, twins)):
+            batch.sort(key=lambda row: len(row.job.prompt_ids))
             held = self._slots.open([row.job.prompt_ids for row in batch])
             first = len(rows)
             rows.extend(batch)
@@ -205,21 +199,6 @@ class BatchGenerator:
                 rows[at] = rows[self._slots.close(at)]
                 rows.pop()
                 done(row.key, self._result(row))
-
-
-def _alike(rows: list[_Row]) -> list[list[_Row]]:
-    """Batches in which no two prompts are the same: the later ones find the first one's prefix."""
-    batches: list[list[_Row]] = []
-    seen: dict[tuple[int, ...], int] = {}
-    for row in rows:
-        k = min(seen.get(row.job.prompt_ids, 0), 1)
-        seen[row.job.prompt_ids] = k + 1
-        if len(batches) <= k:
-            batches.append([])
-        batches[k].append(row)
-    for batch in batches:
-        batch.sort(key=lambda row: len(row.job.prompt_ids))
-    return batches
 
 
 def _cuts(lengths: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,20 +1,21 @@
 """A model on the hub -> its files on this machine.
 
-Flows in: a hub id and a revision. Flows out: a folder in the hub's own cache; the commit a branch stands at.
-Invariant: weights, configuration and tokenizer only, never code; what cannot be had is one sentence with the
-fix.
-
+Weights, configuration and tokenizer only, never code; what cannot be had is one sentence with the fix.
 `python -m envace.policy.hub resolve ID [ID ...]` prints rows for `bench.baselines`, each with the newest
-commit.
+commit; `fill` puts those commits into params.yaml in place of placeholders.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 
+from envace.config import load
+from envace.config.check import PLACEHOLDER
 from envace.errors import EnvironmentUnready, boundary
+from envace.io.files import write_text
 
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
 """No code."""
@@ -57,13 +58,31 @@ def resolve(repo: str, branch: str = "main") -> str:
     return found
 
 
+def fill(path: Path) -> int:
+    """Put today's commits in place of the placeholders of `bench.baselines`; how many. Raises
+    EnvironmentUnready before anything is written."""
+    rows = load(path).bench.baselines.values()
+    ids = [row.uri for row in rows if row.revision == PLACEHOLDER]
+    text = path.read_text(encoding="utf-8")
+    for repo in ids:
+        row = re.compile(rf"(uri: ['\"]?{re.escape(repo)}['\"]?, revision:\s*)['\"]?{PLACEHOLDER}['\"]?")
+        text = row.sub(rf"\g<1>'{resolve(repo)}'", text)
+    write_text(path, text)
+    return len(ids)
+
+
 def main() -> None:
-    """Print hub models as rows of bench.baselines, pinned to the commit they stand at now."""
+    """Pin hub models to the commit they stand at now: as rows of bench.baselines, or in params.yaml."""
     cli = argparse.ArgumentParser(prog="python -m envace.policy.hub", description=main.__doc__)
-    cli.add_argument("command", choices=["resolve"])
-    cli.add_argument("ids", nargs="+", metavar="ID", help="hub id, such as Qwen/Qwen3-8B")
+    cli.add_argument("command", choices=["resolve", "fill"])
+    cli.add_argument("ids", nargs="*", metavar="ID", help="resolve: hub id, such as Qwen/Qwen3-8B")
     cli.add_argument("--branch", default="main", help="branch or tag (default main)")
+    cli.add_argument(
+        "--params", default="params.yaml", type=Path, help="fill: the file (default params.yaml)"
+    )
     args = cli.parse_args()
+    if args.command == "fill":
+        print(f"{fill(args.params)} commits written into {args.params}")
     for repo in args.ids:
         name = repo.rpartition("/")[2].lower()
         print(f'{name}: {{uri: {repo}, revision: "{resolve(repo, args.branch)}"}}', flush=True)

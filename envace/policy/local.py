@@ -1,8 +1,5 @@
-"""A policy served from a folder of weights inside this process.
-
-Flows in: generation requests with their prompt ids. Flows out: completions with ids and log-probabilities.
-Invariant: the ids a request brings are what the model reads; nothing is rendered or cut again here.
-"""
+"""A policy served from a folder of weights inside this process. The ids a request brings are what the model
+reads; nothing is rendered or cut again here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a policy is.
-
-Flows in: `GenerationRequest`, the exact prompt ids of one generation with the chat behind them. Flows out:
-`Completion`, the exact ids that were sampled.
-"""
+"""What a policy is: exact prompt ids in, the exact ids that were sampled out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Policies that need no model: words from a script, and the two floors that every score stands on.
 
-Flows in: generation requests. Flows out: text a policy could have written, with its token ids.
-Invariant: a floor's answer depends on the request and the seed only, never on the order requests arrive in.
+A floor's answer depends on the request and the seed only, never on the order requests arrive in.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer, Renderer
 from envace.chat.text import sanitise
 from envace.policy.protocol import Completion, GenerationRequest
-from envace.types import JSON, FinishReason, Role, Sampling, ToolCall
+from envace.types import FinishReason, Role, Sampling, ToolCall
 
 WORD = re.compile(r"#?\b[a-z]+\b")
 Script = Callable[[GenerationRequest], str | Completion | Awaitable[str | Completion]]
@@ -86,12 +85,8 @@ class RandomPolicy(RulePolicy):
         if request.role is Role.REHEARSE:
             return render_result({rng.choice(words): rng.choice(words)})
         if request.tools and rng.random() < 0.6:
-            return _random_call(rng, request.tools, words)
+            tool = rng.choice(request.tools)["function"]
+            names = tool["parameters"].get("properties", {})
+            arguments = {n: "#" * n.endswith("_id") + rng.choice(words).lstrip("#") for n in names}
+            return render_calls([ToolCall(name=tool["name"], arguments=arguments)])
         return " ".join(rng.choice(words) for _ in range(rng.randint(1, 6)))
-
-
-def _random_call(rng: random.Random, tools: tuple[dict[str, JSON], ...], words: list[str]) -> str:
-    tool = rng.choice(tools)["function"]
-    names = tool["parameters"].get("properties", {})
-    arguments = {n: "#" * n.endswith("_id") + rng.choice(words).lstrip("#") for n in names}
-    return render_calls([ToolCall(name=tool["name"], arguments=arguments)])

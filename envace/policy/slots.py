@@ -1,9 +1,7 @@
 """Keys and values of many sequences in one block, so that a sequence can join, leave or begin with another's
 tokens.
 
-Flows in: a causal language model whose layers all attend to everything before. Flows out: the logits after a
-row's last token.
-Invariant: rows [0, live) are being written and lie together, so a step reads them without a copy; the rows
+Rows [0, live) are being written and lie together, so a step reads them without a copy; the rows
 behind are finished and kept for their prefixes until the space is needed. `tokens[r, :length[r]]` are those
 whose keys and values row r holds.
 """
@@ -110,9 +108,6 @@ class Slots:
             self.blocks[layer].append(torch.zeros(shape, dtype=like.dtype, device=like.device))
         return self.blocks[layer][kind]
 
-    # --- rows
-    # ------------------------------------------------------------------------------------------------
-
     def open(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
         """Make the next rows live, each holding what an earlier row shares with its prompt; the last token is
         always left to be read. Returns how many tokens each holds."""
@@ -120,7 +115,7 @@ class Slots:
         first = self.live
         for prompt in prompts:
             source, shared = self._longest_prefix(np.asarray(prompt[:-1]))
-            self.used[source] = self._tick()
+            self._use(source)
             row, moved_to = self.live, self._free_row()
             if shared:
                 self._copy(moved_to if source == row else source, row, shared)
@@ -135,13 +130,13 @@ class Slots:
         last = self.live - 1
         if row != last:
             self._swap(row, last)
-        self.used[last] = self._tick()
+        self._use(last)
         self.live = last
         return last
 
-    def _tick(self) -> int:
+    def _use(self, row: int) -> None:
         self.clock += 1
-        return self.clock
+        self.used[row] = self.clock
 
     def _longest_prefix(self, prompt: np.ndarray) -> tuple[int, int]:
         """(row, tokens) of the row that shares most with the beginning of a prompt."""
@@ -189,9 +184,6 @@ class Slots:
                 layer[kind] = new
         more = np.full((self.rows, capacity - self.capacity), NOTHING, dtype=np.int64)
         self.tokens, self.capacity = np.concatenate([self.tokens, more], axis=1), capacity
-
-    # --- the model
-    # -------------------------------------------------------------------------------------------
 
     def read(self, first: int, ends: Sequence[int]) -> torch.Tensor:
         """Logits [B, V] after token ends[k] of rows first + k, whose tokens up to there the model now reads.
