@@ -55,7 +55,7 @@ status: venv ## which servers run, and where
 params: venv ## check params.yaml and print the resolved method
 	@$(PY) -m envace.params
 
-size: venv ## write a size into params.yaml: make size NAME=laptop|study|presets|bench|gpu1|paper
+size: venv ## write a size into params.yaml: make size NAME=laptop|study|presets|bench|gpu1|paper|paper-table
 	@$(PY) -m envace.params --size $(NAME)
 
 lock: venv ## compile locks/control.lock anew

@@ -1,8 +1,5 @@
-"""The parameter file as a pipeline starts with it, and the commands over it.
-
-`python -m envace.params` checks params.yaml and prints the resolved method table; `--size NAME` writes that
-size into it first. Here stand the checks that need more than the file: prompt sets, and the options that a
-harness knows."""
+"""The parameter file as a pipeline starts with it, and the commands over it. Here stand the checks that need
+more than the file: prompt sets, and the options that a harness knows."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 from envace.bench.harness.registry import check
 from envace.config import Params, flatten, load, to_dict
-from envace.config.check import harnesses_used
+from envace.config.check import harnesses_used, placeholders
 from envace.config.evaluation import OWN
 from envace.config.size import write_size
 from envace.config.values import nearest
@@ -22,7 +19,10 @@ from envace.rollout import prompts
 
 def load_checked(path: str | Path = "params.yaml") -> Params:
     """Read the file and check all of it, before anything starts. Raises ParamsError."""
-    return check_others(load(path), f"{path}: ")
+    params = check_others(load(path), f"{path}: ")
+    for sentence in placeholders(params):
+        raise ParamsError(f"{path}: {sentence}")
+    return params
 
 
 def check_others(params: Params, where: str = "") -> Params:
@@ -58,20 +58,23 @@ def main() -> None:
     cli.add_argument("--quiet", action="store_true", help="print nothing when the file is good")
     cli.add_argument("--get", metavar="KEY", help="print one value, e.g. mlflow.port")
     cli.add_argument(
-        "--size", metavar="NAME", help="write a size of sizes/ into the file: laptop, study, paper, ..."
+        "--size", metavar="NAME", help="write a size of sizes/ into the file: laptop, paper, ..."
     )
     args = cli.parse_args()
     with boundary("parameters"):
         if args.size:
             write_size(args.size, Path(args.path))
+            params = check_others(load(args.path), f"{args.path}: ")
+            print(f"{args.path} is now the {args.size} size")
+            for sentence in placeholders(params):
+                print(f"  before it can run: {sentence}")
+            return
         params = load_checked(args.path)
         flat = flatten(to_dict(params))
         if args.get:
             if args.get not in flat:
                 raise ParamsError(f"no parameter {args.get}{nearest(args.get, flat)}")
             print(flat[args.get])
-        elif args.size:
-            print(f"{args.path} is now the {args.size} size")
         elif not args.quiet:
             print(
                 f"{args.path}: size {params.size}, preset {params.method.preset}, runs "

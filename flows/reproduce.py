@@ -35,6 +35,7 @@ from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.params import load_checked
 from flows import _dvc, _entry, _signals, services
+from tasks.preflight import preflight
 from tasks.run import ANEW, state_dir
 
 if TYPE_CHECKING:
@@ -131,8 +132,11 @@ def _reproduce(
     with only_pipeline(state):
         again = again if checked else moved(params, root)
         dag = _dvc.graph(root, targets or ())
-        if not (force or checked or again or _dvc.with_dependents(dag, _dvc.stale(root))):
-            return Completed(name="Cached", message="nothing to do")
+        if not checked:
+            stale = _dvc.with_dependents(dag, {*(again or ()), *_dvc.stale(root)})
+            if not (force or stale):
+                return Completed(name="Cached", message="nothing to do")
+            preflight(params, root, list(dag) if force else stale)
         _run_stages(params, root, state, dag, set(dag) if force else set(again or ()), anew=force)
     return None
 
@@ -241,6 +245,7 @@ def run(
             print(f"nothing to do: {what} up to date")
             return
         print(f"{len(todo)} of {len(dag)} stages to check or run: {', '.join(todo)}", flush=True)
+        preflight(params, root, todo)
         services.use(state)
         _entry.check_prefect()
         make_flow(jobs)(targets=targets, force=force, again=again)

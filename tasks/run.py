@@ -79,9 +79,12 @@ class Run:
 
     def say(self, text: str) -> None:
         """A line for the terminal and the stage's log file."""
-        text = self.redactor.text(text)
-        print(text, flush=True)
-        write_log(self.log_file, text)
+        print(self.redactor.text(text), flush=True)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """A line for the stage's log file alone."""
+        write_log(self.log_file, self.redactor.text(text))
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Numbers for the MLflow run, where there is one."""

@@ -49,7 +49,7 @@ def open_policy(run: Run, name: str, folder: Path | None = None, played_as: str 
     policy = LocalPolicy(folder, concurrency=concurrency, enable_thinking=thinking, seed=params.seed)
     served = Served(policy=policy, renderer=policy.renderer, ref=ref, played_as=played_as)
     method = params.played_method(served.played_as)
-    run.say(described(shape_of(policy.renderer), method.old_thoughts))
+    run.note(described(shape_of(policy.renderer), method.old_thoughts))
     return served
 
 

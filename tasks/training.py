@@ -99,8 +99,9 @@ class ProgressView:
     def __call__(self, event: Progress) -> None:
         if event.phase == "step":
             self.run.metrics(event.metrics, event.step)
-        if event.phase in ("step", "template"):
             self.run.say(line(event))
+        elif event.phase == "template":
+            self.run.note(line(event))
         if self.shown:
             self._artifact(100.0 * event.step / max(event.steps, 1))
 

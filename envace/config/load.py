@@ -23,10 +23,8 @@ def load(path: str | Path = "params.yaml") -> Params:
 
     path = Path(path)
     if not path.is_file():
-        raise ParamsError(
-            f"{path} does not exist: run from the project's folder, or restore it with `make size "
-            "NAME=laptop`"
-        )
+        fix = "run from the project's folder, or restore it with `make size NAME=laptop`"
+        raise ParamsError(f"{path} does not exist: {fix}")
     try:
         data = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as e:

@@ -1,10 +1,7 @@
 """The method's switches: three presets, and every difference between them as one named key.
 
-Flows in: a preset name and overrides. Flows out: `Method`, the resolved table that the rollout, the judge and
-the learner read.
-Invariant: presets differ only in this table; no other file asks for a preset's name.
-
-`authors` is what the published code does, `paper` what the text says, `envace` ours (the default).
+Presets differ only in this table; no other file asks for a preset's name. `authors` is what the published
+code does, `paper` what the text says, `envace` ours (the default).
 """
 
 from __future__ import annotations
@@ -145,22 +142,15 @@ def resolve_method(preset: JsonValue, override: dict[str, JsonValue]) -> Method:
         raise refusal(e, Method) from None
     if method.shrink_memory >= 1:
         raise ParamsError(f"shrink_memory is {method.shrink_memory!r}, must be from 0 to below 1")
-    _check_anchor(method)
-    return method
-
-
-def _check_anchor(method: Method) -> None:
-    if not method.anchor_every:
-        return
-    if method.source not in ("rehearse", "simulator"):
+    trained = method.source == "rehearse" and "rehearse" in method.roles
+    if method.anchor_every and method.source not in ("rehearse", "simulator"):
         raise ParamsError(
             f"anchor_every is {method.anchor_every}, but source {method.source} rehearses nothing: set "
-            "anchor_every "
-            "to 0, or source to rehearse or simulator"
+            "anchor_every to 0, or source to rehearse or simulator"
         )
-    if method.anchor_mode == "bonus" and (method.source != "rehearse" or "rehearse" not in method.roles):
+    if method.anchor_every and method.anchor_mode == "bonus" and not trained:
         raise ParamsError(
             "anchor_mode bonus pays trained REHEARSE rows: set source to rehearse and name rehearse among "
-            "roles, or "
-            "set anchor_mode to substitute"
+            "roles, or set anchor_mode to substitute"
         )
+    return method

@@ -5,18 +5,20 @@ The sections stand in `training.py` and `evaluation.py`; `load.py` reads the fil
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from envace.config import evaluation as ev
 from envace.config import training as tr
 from envace.config.method import READING, Method, resolve_method
 from envace.config.values import CONFIG, Free, Table, Whole
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SFT = "sft"
 """How policies of continued supervised training are named: sft-<seed>."""
@@ -87,18 +89,10 @@ def split_run(name: str) -> tuple[str, int]:
     return arm, int(seed)
 
 
-def to_dict(section: Params | object) -> dict[str, JsonValue]:
+def to_dict(section: DataclassInstance) -> dict[str, JsonValue]:
     """Params (or a section) as plain data, tuples as lists."""
-    plain: dict[str, JsonValue] = _plain(section)
+    plain: dict[str, JsonValue] = TypeAdapter(type(section)).dump_python(section, mode="json")
     return plain
-
-
-def _plain(value: object) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
-    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def flatten(data: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:

@@ -36,13 +36,10 @@ def write_size(name: str, path: Path, folder: Path = SIZES) -> None:
 
 def whole_text(source: Path) -> str:
     """Every key of `Params` with the values of a size and a comment each."""
-    said = YAML().load(source.read_text(encoding="utf-8"))
-    opening = [
-        line
-        for line in source.read_text(encoding="utf-8").split("\n\n")[0].split("\n")
-        if line.startswith("#")
-    ]
-    text = "\n".join([*opening, *_section(Params, to_dict(load(source)), said, "")]) + "\n"
+    params, written = load(source), source.read_text(encoding="utf-8")
+    opening = [line for line in written.split("\n\n")[0].split("\n") if line.startswith("#")]
+    lines = _section(Params, to_dict(params), YAML().load(written), "")
+    text = "\n".join([*opening, *lines]) + "\n"
     out, dvc_form = io.StringIO(), YAML()
     dvc_form.default_flow_style = False
     dvc_form.dump(dvc_form.load(text), out)

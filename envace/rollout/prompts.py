@@ -29,6 +29,7 @@ import yaml
 from envace.chat.text import dumps, split_thinking
 from envace.chat.transcript import matches
 from envace.errors import DataError
+from envace.io.yaml_text import read_yaml
 from envace.rollout.few_shot import nearness
 from envace.rollout.interfaces import CallContext
 from envace.types import Memory, Message, Record, ToolCall, replace
@@ -183,7 +184,7 @@ def load_prompt_set(name: str) -> PromptSet:
         if (stem == "memory" or section != stem) and found != ["body"]:
             raise DataError(f"{where} {stem}.txt must hold $body once and no other $ (write $$ for one)")
     try:
-        values, known = yaml.safe_load(texts["settings"]) or {}, {f.name for f in fields(PromptSettings)}
+        values, known = read_yaml(texts["settings"]) or {}, {f.name for f in fields(PromptSettings)}
         if not isinstance(values, dict) or not set(values) <= known:
             raise DataError(f"{where} settings.txt may hold only {', '.join(sorted(known))}")
         settings = PromptSettings(**values)

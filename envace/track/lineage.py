@@ -15,9 +15,8 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-import yaml
-
 from envace.config import Params
+from envace.io.yaml_text import read_yaml
 from envace.rollout.prompts import load_prompt_set
 
 NONE = "none"
@@ -60,7 +59,7 @@ def stage_hash(root: Path, stage: str) -> str:
     lock = root / "dvc.lock"
     if not lock.is_file():
         return NONE
-    entry = ((yaml.safe_load(lock.read_text()) or {}).get("stages") or {}).get(stage)
+    entry = ((read_yaml(lock.read_text()) or {}).get("stages") or {}).get(stage)
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest() if entry else NONE
 
 

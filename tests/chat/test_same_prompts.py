@@ -30,7 +30,7 @@ def run(tmp_path):
     template.write_text("{{ messages | length }}" + text, encoding="utf-8")
     said = []
     return SimpleNamespace(
-        params=parse({}), path=lambda *parts: tmp_path.joinpath(*parts), say=said.append, said=said
+        params=parse({}), path=lambda *parts: tmp_path.joinpath(*parts), note=said.append, said=said
     )
 
 

@@ -11,6 +11,7 @@ from dvc.utils.serialize import modify_yaml
 from envace.config import flatten, load, parse, to_dict
 from envace.config.size import whole_text, write_size
 from envace.errors import ParamsError, UserError
+from envace.io.yaml_text import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = sorted(path.stem for path in (ROOT / "sizes").glob("*.yaml"))
@@ -51,11 +52,15 @@ def test_a_size_that_is_not_there_is_answered_with_those_that_are(tmp_path):
         write_size("labtop", tmp_path / "params.yaml", ROOT / "sizes")
 
 
-def test_a_key_given_twice_is_refused(tmp_path):
+def test_a_key_given_twice_is_refused_wherever_yaml_is_read(tmp_path):
     path = tmp_path / "params.yaml"
     path.write_text("train:\n  steps: 3\n  steps: 4\n")
-    with pytest.raises(ParamsError, match="line 3.*duplicate key"):
-        load(path)
+    for read in (load, lambda path: write_size("params", path, tmp_path)):
+        with pytest.raises(ParamsError, match="line 3.*duplicate key"):
+            read(path)
+    with pytest.raises(yaml.YAMLError, match="the key steps is given twice"):
+        read_yaml(path.read_text())
+    assert read_yaml("a: {b: 1}\nc: {b: 2}\n") == {"a": {"b": 1}, "c": {"b": 2}}
 
 
 def test_misspelt_key_is_answered_with_the_nearest_one():
