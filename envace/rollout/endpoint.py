@@ -77,7 +77,12 @@ class EndpointPolicy:
         except ChatFault as fault:
             why = f"{fault.detail}: {clip(sanitise(fault.said), 300)}" if fault.status else str(fault)
             raise EnvironmentUnready(f"{self.url} does not serve {self.endpoint.model!r}: {why}") from None
-        text = written_text(reply)
+        refusal = reply.message.get("refusal")
+        text = written_text(reply) or (sanitise(refusal) if isinstance(refusal, str) else "")
+        if reply.refused and not text:  # what a provider withheld is no empty message of the policy
+            raise EnvironmentUnready(
+                f"{self.url} withheld an answer of {self.endpoint.model!r}: content filter"
+            )
         ids = tuple(self.renderer.encode(text)) if self.renderer else ()
         return Completion(text=text, output_ids=ids, finish=FINISH.get(reply.finish, FinishReason.STOP))
 

@@ -88,6 +88,24 @@ def test_broken_structured_arguments_stay_broken():
     assert parse_assistant(generate(policy(reply(tool_calls=calls))).text).failure is FailureReason.BAD_JSON
 
 
+@pytest.mark.parametrize("written", ["", None, "  ", "{}"])
+def test_a_call_written_without_arguments_has_none(written):
+    calls = [{"id": "c", "type": "function", "function": {"name": "list", "arguments": written}}]
+    parsed = parse_assistant(generate(policy(reply("tool_calls", content=None, tool_calls=calls))).text)
+    assert parsed.calls == (ToolCall(name="list", arguments={}),)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": None, "refusal": "I will not do that."},
+        {"content": [{"type": "text", "text": "I will "}, {"type": "text", "text": "not do that."}]},
+    ],
+)
+def test_a_refusal_and_parts_are_what_was_said(message):
+    assert generate(policy(reply(**message))).text == "I will not do that."
+
+
 def test_length_is_seen():
     assert generate(policy(reply("length", content="x"))).finish is FinishReason.LENGTH
 
@@ -99,6 +117,8 @@ def test_length_is_seen():
         (httpx.Response(500, text="boom"), 4, "HTTP 500: boom"),
         (httpx.Response(404, text="no model m"), 1, "no model m"),
         (httpx.Response(200, text="<html>"), 4, "not a chat completion"),
+        (httpx.Response(200, json={"error": {"message": "at its limit", "code": 429}}), 4, "at its limit"),
+        (reply("content_filter", content=None), 1, "withheld an answer of 'm': content filter"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_named(answer, tries, words):
