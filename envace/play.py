@@ -25,6 +25,7 @@ from envace.data.store import read_tasks
 from envace.errors import DataError, EnvironmentUnready, StageFailed, boundary
 from envace.judge.base import make_judge
 from envace.policy.protocol import Policy
+from envace.policy.reference import ReferencePolicy
 from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.show import Printer, wants_colour
@@ -61,8 +62,8 @@ def main(argv: list[str] | None = None) -> None:
     what.add_argument("--task", metavar="ID", help="task to play, e.g. desk-held-3")
     what.add_argument("--list", action="store_true", help="list task ids and exit")
     add, sources = cli.add_argument, get_args(get_type_hints(Method)["source"])
-    policies = "the scripted expert (default), an OpenAI-compatible server, or a folder of weights"
-    add("--policy", default="expert", metavar="expert|URL|PATH", help=policies)
+    policies = "the scripted expert (default), the task's own dialogue, a server, or a folder of weights"
+    add("--policy", default="expert", metavar="expert|reference|URL|PATH", help=policies)
     add("--source", choices=sources, help="who answers calls; default: method.source of params.yaml")
     add("--arm", default="", help="use the method switches of this arm of params.yaml")
     add("--data", default="data/staged/held.parquet", metavar="FILE", help="staged tasks (%(default)s)")
@@ -138,9 +139,10 @@ async def _policy(
     limit, and the expert is short.
     """
     wide = replace(params.rollout, prompt_tokens=5_000_000, response_tokens=args.max_tokens)
-    if args.policy == "expert":
+    if args.policy in ("expert", "reference"):
         renderer = ByteRenderer()
-        yield ExpertPolicy(task, renderer), renderer, replace(wide, response_tokens=100_000)
+        scripted = ExpertPolicy if args.policy == "expert" else ReferencePolicy
+        yield scripted(task, renderer), renderer, replace(wide, response_tokens=100_000)
     elif args.policy.startswith(("http://", "https://")):
         from envace.rollout.endpoint import EndpointPolicy  # brings an HTTP client
 
@@ -155,7 +157,9 @@ async def _policy(
         local = LocalPolicy(args.policy, enable_thinking=params.rollout.enable_thinking)
         yield local, local.renderer, params.rollout
     else:
-        raise EnvironmentUnready(f"{args.policy} is neither 'expert', a URL nor a folder of weights")
+        raise EnvironmentUnready(
+            f"{args.policy} is neither 'expert', 'reference', a URL nor a folder of weights"
+        )
 
 
 def find_task(task_id: str, data: Path, params: Params) -> Task:

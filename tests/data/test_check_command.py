@@ -8,6 +8,7 @@ from test_cm2_rows import foreign_row
 from test_staging import local, write_jsonl
 
 from envace.data.__main__ import main
+from envace.data.schema import row_from_task
 from envace.data.stage import stage
 from envace.data.store import write_tasks
 from envace.errors import DataError
@@ -26,6 +27,13 @@ def test_checking_a_file_explains_each_fault(tmp_path, capsys):
     assert "r.jsonl:3: row: is not JSON" in out and "3 rows, 1 usable, 2 with faults" in out
     write_tasks(tmp_path / "t.parquet", generate(1, "train", 2))
     assert main(["check", str(tmp_path / "t.parquet")]) == 0
+    assert "judged by their rules: mean reward 1.000, 2 earn 1\n" in capsys.readouterr().out
+    row = row_from_task(generate(1, "train", 1)[0])
+    row["extra_info"]["messages"][-1]["content"] = "as you like"
+    write_jsonl(tmp_path / "silent.jsonl", [row])
+    assert main(["check", str(tmp_path / "silent.jsonl")]) == 0
+    told = capsys.readouterr().out
+    assert "silent.jsonl:1: its own dialogue fails turn " in told and ", 0 earn 1\n" in told
     with pytest.raises(DataError):
         main(["check", str(tmp_path / "none.jsonl")])
 
@@ -55,6 +63,7 @@ def test_checking_a_file_finds_equal_rows_and_long_prompts(tmp_path, capsys):
         ["1", "duplicate_id"],
         ["1", "prompt_too_long (estimated: UTF-8 bytes / 2.5)"],
     ]
-    assert told[6:] == [f"{tmp_path / 'r.jsonl'}: 5 rows, 2 usable, 3 with faults"]
+    earned = "reference dialogues, judged by their rules: 4 need a language model as judge"
+    assert told[6:] == [earned, f"{tmp_path / 'r.jsonl'}: 5 rows, 2 usable, 3 with faults"]
     staged = stage(local(tmp_path), tmp_path / "out")["counts"]
     assert staged["kept"] == 2  # as the check said; what data.select would leave out is no fault

@@ -58,8 +58,7 @@ def folder(tmp_path_factory):
             text=True,
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
-        told = done.stdout.strip()
-    assert f"`{told}`" in PAGE
+    assert all(f"`{told}`" in PAGE for told in done.stdout.splitlines())
     return here
 
 

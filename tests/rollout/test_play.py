@@ -39,6 +39,13 @@ def test_every_source_plays(source, capsys):
     assert bool(episode["real_calls"]) == (source == "environment")
 
 
+@pytest.mark.parametrize("task", ["desk-held-1", "desk-held-3", "files-held-3"])
+def test_a_tasks_own_dialogue_plays_as_it_was_recorded(task, capsys):
+    main(["--task", task, "--policy", "reference", "--json", *NOWHERE])
+    episode = json.loads(capsys.readouterr().out)
+    assert (episode["stop"], episode["reward"], episode["counters"].get("errors", 0)) == ("done", 1.0, 0)
+
+
 def test_the_second_world_plays_too(capsys):
     main(["--task", "files-held-3", "--source", "environment", "--json", *NOWHERE])
     assert json.loads(capsys.readouterr().out)["reward"] == 1.0
@@ -62,7 +69,7 @@ def test_list(capsys):
     ("argv", "words"),
     [
         (["--task", "foo", *NOWHERE], "'foo' is no desk task"),
-        (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', a URL nor a folder"),
+        (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', 'reference', a URL nor"),
         (["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", *NOWHERE], "say with --model"),
         (["--task", "desk-held-1", "--params", "nowhere.yaml"], "nowhere.yaml does not exist"),
         (
