@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from kit_drivers import driver_of
 
 from envace.bench.summary import complete_plan, lost
 from envace.bench.tau2.parse import cause_of, parse_folder
@@ -179,6 +180,26 @@ def test_resuming_gives_the_agent_no_second_chance_and_the_server_one(tmp_path: 
     records = by_task(tmp_path, "airline")
     assert records["a"].status is AGENT
     assert (records["b"].status, records["b"].reward) == (SCORED, 1.0)
+
+
+def test_a_dialogue_that_its_judge_failed_is_played_again_and_its_new_score_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    rows = [row("user_stop", 1.0, task_id=t, trial=k) for t in "12" for k in (0, 1)]
+    asked = {"evaluation_criteria": {"reward_basis": ["NL_ASSERTION"], "nl_assertions": ["a"]}}
+    tasks = ({"id": "1"}, {"id": "2", **asked})
+    graded = {"reward": 0.0, "nl_assertions": [{}]}
+    rows[2]["reward_info"] = graded
+    write(folder, rows, tasks=tasks)
+    judged = lost(parse_folder(folder, "mock"))
+    assert [(s.task, s.trial, s.error) for s in judged] == [("mock/2", 1, "judge: graded 0 of 1 assertions")]
+    (tmp_path / "again.json").write_text(json.dumps([[s.task, s.trial] for s in judged]))
+    driver_of("tau2").keep_earlier(folder / "results.json", fork=False)
+    kept = json.loads((folder / "results.json").read_text())["simulations"]
+    assert kept == rows[:3] and not (tmp_path / "again.json").exists()
+    write(folder, [*kept, rows[3] | {"reward_info": graded}], tasks=tasks)
+    records = {(s.task, s.trial): s for s in parse_folder(folder, "mock")}
+    assert len(records) == 4 and not lost(records.values()) and records["mock/2", 1].reward == 0.0
 
 
 def test_what_a_server_says_about_keys_is_not_repeated(tmp_path: Path) -> None:

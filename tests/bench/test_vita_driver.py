@@ -148,12 +148,24 @@ def test_a_redirect_is_not_followed_with_the_key(tmp_path, monkeypatch):
 
 def test_an_unfinished_results_file_is_taken_up_and_a_broken_one_set_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(driver.sys, "stdin", None)
-    results = tmp_path / "results.json"
-    driver.resume(results)
+    results, attempts = tmp_path / "results.json", tmp_path / "attempts.jsonl"
+    driver.resume(results, attempts)
     assert driver.sys.stdin is None
     results.write_text('{"simulations": []}')
-    driver.resume(results)
+    driver.resume(results, attempts)
     assert driver.sys.stdin.read() == "y\n" and results.exists()
     results.write_text('{"simulations": [')
-    driver.resume(results)
+    driver.resume(results, attempts)
     assert not results.exists() and (tmp_path / "results.broken.json").exists()
+
+
+def test_a_dialogue_that_its_judge_failed_is_played_again_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver.sys, "stdin", None)
+    results, attempts = tmp_path / "results.json", tmp_path / "attempts.jsonl"
+    results.write_text(json.dumps({"info": 1, "simulations": [{"task_id": t} for t in ("1", "2", "3")]}))
+    attempts.write_text("".join(json.dumps({"task": t, "judge_cut": 1}) + "\n" for t in "1234"))
+    (tmp_path / "again.json").write_text('[["delivery/2", 1], ["delivery/4", 1]]')  # 4 was never kept
+    driver.resume(results, attempts)
+    assert json.loads(results.read_text()) == {"info": 1, "simulations": [{"task_id": "1"}, {"task_id": "3"}]}
+    assert [json.loads(line)["task"] for line in attempts.read_text().splitlines()] == ["1", "3", "4"]
+    assert not (tmp_path / "again.json").exists() and driver.sys.stdin.read() == "y\n"

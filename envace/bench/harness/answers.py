@@ -118,6 +118,12 @@ def read_rows(file):
     return rows
 
 
+def owed_again(note):
+    """(task id, trial) of the samples that the runner found without a score, whatever was kept of them."""
+    told = json.loads(note.read_text(encoding="utf-8")) if note.exists() else []
+    return {(task.partition("/")[2], trial) for task, trial in told}
+
+
 def append_row(file, row):
     """Add a line, behind one that a kill tore on a line of its own."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -41,8 +41,8 @@ def main(file):
 
 
 def keep_earlier(results, fork):
-    """Resuming draws a failed dialogue again; what it left first stays on file: an agent's failure counts
-    from there.
+    """Resuming draws a failed dialogue again, one that only its judge or user failed too; what it left first
+    stays on file: an agent's failure counts from there.
     """
     if not results.exists():
         return
@@ -52,11 +52,18 @@ def keep_earlier(results, fork):
         kept = json.loads(earlier.read_text())
     except ValueError:
         return  # cut off while the fork wrote it: the run starts over
-    if fork:  # upstream drops its failed rows itself
-        kept["simulations"] = [s for s in kept["simulations"] if not s.get("skipped")]
+    note = results.parents[1] / "again.json"
+    lost = answers.owed_again(note)
+    kept["simulations"] = [
+        s
+        for s in kept["simulations"]
+        if (str(s["task_id"]), s.get("trial") or 0) not in lost
+        and not (fork and s.get("skipped"))  # upstream drops its failed rows itself
+    ]
     partial = results.with_name("partial.json")
     partial.write_text(json.dumps(kept))
     partial.replace(results)
+    note.unlink(missing_ok=True)
 
 
 def give_keys(routes, concurrency):

@@ -122,15 +122,29 @@ class State:
             answers.append_row(self.log, line | {"empty": here.empty, "judge_cut": here.judge_cut} | fields)
 
 
-def resume(results):
-    """Go on from an unfinished results file where it can be read; the harness asks on standard input."""
+def resume(results, attempts):
+    """Go on from an unfinished results file where it can be read; the harness asks on standard input.
+    Dialogues that were kept without a score, as one that its judge failed, are taken out and played again.
+    """
     if not results.exists():
         return
     try:
-        json.loads(results.read_text(encoding="utf-8"))
+        kept = json.loads(results.read_text(encoding="utf-8"))
     except ValueError:
         results.rename(results.with_suffix(".broken.json"))  # killed while it was being written
         return
+    note = results.with_name("again.json")
+    again = {task for task, _ in answers.owed_again(note)}
+    if lost := again & {str(s["task_id"]) for s in kept["simulations"]}:
+        left = [s for s in kept["simulations"] if str(s["task_id"]) not in lost]
+        rows = [row for row in answers.read_rows(attempts) if row["task"] not in lost]
+        for file, text in (
+            (results, json.dumps(kept | {"simulations": left}, ensure_ascii=False)),
+            (attempts, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)),
+        ):
+            file.with_suffix(".part").write_text(text, encoding="utf-8")
+            file.with_suffix(".part").replace(file)
+    note.unlink(missing_ok=True)
     sys.stdin = io.StringIO("y\n")
 
 
@@ -145,7 +159,7 @@ def main(job_file):
     state = State(Path(job["attempts"]))
     client.requests = Wire(requests, job, state)
     vita.run._run_task_internal = state.watched(vita.run._run_task_internal)
-    resume(Path(job["results"]))
+    resume(Path(job["results"]), Path(job["attempts"]))
     sys.argv = ["vita", *job["argv"]]
     cli()
 
