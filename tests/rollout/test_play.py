@@ -69,7 +69,7 @@ def test_list(capsys):
     ("argv", "words"),
     [
         (["--task", "foo", *NOWHERE], "'foo' is no desk task"),
-        (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "neither 'expert', 'reference', a URL nor"),
+        (["--task", "desk-held-1", "--policy", "nowhere", *NOWHERE], "'reference', a URL nor a folder"),
         (["--task", "desk-held-1", "--policy", "http://127.0.0.1:9", *NOWHERE], "say with --model"),
         (["--task", "desk-held-1", "--params", "nowhere.yaml"], "nowhere.yaml does not exist"),
         (
