@@ -49,8 +49,8 @@ class StopReason(StrEnum):
     CALL_BUDGET = "call_budget"  # the cap on tool calls was reached
     CONTEXT_BUDGET = "context_budget"  # no room left for another useful generation
     ERROR_BUDGET = "error_budget"  # too many failed calls
-    TOOL_ERROR = "tool_error"  # a failed call ends the episode (on_tool_error: terminate)
-    DEADLINE = "deadline"  # the episode took longer than its wall-clock limit
+    TOOL_ERROR = "tool_error"  # an invalid call or a broken response (on_tool_error: terminate)
+    DEADLINE = "deadline"  # the episode took longer than its wall-clock limit; unscored
     CANCELLED = "cancelled"  # the run stopped while the episode was in flight
     POLICY_FAILED = "policy_failed"  # the policy raised or returned nothing usable; unscored
     SOURCE_FAILED = "source_failed"  # the observation source raised; unscored
@@ -67,6 +67,7 @@ class FailureReason(StrEnum):
     NO_NAME = "no_name"  # tool name missing, blank or not a string
     UNKNOWN_TOOL = "unknown_tool"  # the tool is not on the task's list
     SCHEMA_VIOLATION = "schema_violation"  # arguments break the tool's JSON schema
+    INVALID_CALL = "invalid_call"  # REHEARSE, who checks calls, found it invalid (validation: rehearsal)
     TOO_MANY_CALLS = "too_many_calls"  # more parallel calls than allowed
     NO_RESULT_TAG = "no_result_tag"  # REHEARSE wrote no <execution_result> block
     RESULT_TAG_MALFORMED = "result_tag_malformed"  # opened but not closed, or more than one

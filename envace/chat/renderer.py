@@ -122,6 +122,7 @@ class HFRenderer:
         """Break every control token that stands in text, at any depth, by a space after its first
         character."""
         if isinstance(value, str):
+            value = sanitise(value)
             return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", value) if self._control else value
         if isinstance(value, dict):
             return {self._plain(k): self._plain(v) for k, v in value.items()}

@@ -17,6 +17,7 @@ from envace.types import JSON
 _PLANES = "".join(f"{chr(p * 0x10000 + 0xFFFE)}{chr(p * 0x10000 + 0xFFFF)}" for p in range(17))
 _BROKEN = re.compile(f"[\x00\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 _TAG = re.compile(r"<think>|</think>|<(?P<block>tool_call|execution_result)>")
+_CHAT_TAG = re.compile(r"<(/?(?:think|tool_call|tool_response|execution_result|tools)>)")
 # Outside a string no JSON text holds `<` or a backslash. Stopping at either is what keeps reading linear: of
 # all blocks opened in a text at most two can still be running at any character, one inside a string and one
 # outside. (No possessive quantifiers: Python 3.11 before 3.11.5 gets nested ones wrong.)
@@ -117,13 +118,28 @@ def blocks_on_lines(text: str, tag: str) -> Iterator[str]:
 # --- JSON -----------------------------------------------------------------------------------------
 
 
+def escaped(text: str) -> str:
+    """Foreign text between a prompt's own tags: sanitised, every `<` written as \\u003c, so that nothing in
+    it opens or closes the tag it stands in."""
+    return sanitise(text).replace("<", "\\u003c")
+
+
+def foreign(value: JSON) -> JSON:
+    """Text that somebody else wrote, as it may be a message of a chat, or JSON with such text: sanitised, and
+    no tag in it reads as the chat's own (`<tool_response>` becomes `< tool_response>`)."""
+    if isinstance(value, str):
+        return _CHAT_TAG.sub(r"< \1", sanitise(value))
+    if isinstance(value, dict):
+        return {foreign(k): foreign(v) for k, v in value.items()}
+    return [foreign(v) for v in value] if isinstance(value, list) else value
+
+
 def dumps(value: JSON, *, allow_nan: bool = False) -> str:
-    """JSON on one line for a prompt or a tool message: every `<` is written as \\u003c, so that no text in it
-    opens or closes the tag it stands in.
+    """JSON on one line for a prompt or a tool message, `escaped`.
 
     The value is unchanged for whoever parses it. Raises ValueError on NaN or infinity unless allowed.
     """
-    return sanitise(json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)).replace("<", "\\u003c")
+    return escaped(json.dumps(value, ensure_ascii=False, allow_nan=allow_nan))
 
 
 def canonical(value: JSON) -> str:

@@ -75,10 +75,22 @@ def matches(record: Record, call: ToolCall) -> bool:
     return record.call.name == call.name and canonical(record.call.arguments) == canonical(call.arguments)
 
 
-def latest_record(records: Sequence[Record], call: ToolCall, turn: int) -> Record | None:
-    """Of several records of one call, the latest up to `turn`, else the first."""
-    found = [r for r in records if matches(r, call)]
-    return next((r for r in reversed(found) if r.turn <= turn), found[0] if found else None)
+class Replies:
+    """The recorded replies of a task, each given to the call it followed: a call that is made again in its
+    turn gets the next record of it, and the turn's last one from then on."""
+
+    def __init__(self, records: Sequence[Record]):
+        self.records = records
+        self._asked: Counter[tuple[int, str]] = Counter()
+
+    def next(self, call: ToolCall, turn: int) -> Record | None:
+        """Of the call's records those of this turn, else the latest before it, else the first."""
+        found = [r for r in self.records if matches(r, call)]
+        own = [r for r in found if r.turn == turn]
+        key = (turn, canonical([call.name, call.arguments]))
+        self._asked[key] += 1
+        past = own[: self._asked[key]] or [r for r in found if r.turn < turn] or found[:1]
+        return past[-1] if past else None
 
 
 def agreement(said: JSON, truth: JSON) -> float:

@@ -200,8 +200,13 @@ def _single(p: Params) -> Iterator[str]:
                 f"tts.points names {point!r}, must be plain-0, or parallel or sequential with a number from "
                 "1 to 64, such as parallel-2"
             )
-    if "plain-0" not in p.tts.points:
+    if p.tts.points and "plain-0" not in p.tts.points:
         yield "tts.points lacks plain-0, the control every other point is compared with"
+    if p.tts.points and p.data.source == "hub" and not p.rollout.worlds:
+        yield (
+            "tts.points commits in a task's executable world, which rows of data.source 'hub' do not bring: "
+            "empty tts.points, or name the rows' world in rollout.worlds"
+        )
     if p.policy.kind in ("hub", "local") and not p.policy.uri:
         yield f"policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder"
     if tiny.hidden % tiny.heads:

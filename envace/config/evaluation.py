@@ -63,7 +63,7 @@ class EvalParams:
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class TTSParams:
     policy: str = "envace-1"
-    points: Listed[str] = ("plain-0", "parallel-2", "sequential-2")
+    points: MaybeListed[str] = ("plain-0", "parallel-2", "sequential-2")
     """<mode>-<private rehearsals>; plain-0 is the control."""
     trials: Count = 2
     limit: CountOrZero = 12

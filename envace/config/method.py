@@ -53,7 +53,7 @@ class Method:
     credit: Literal["trajectory", "reward_to_go"] = "trajectory"
     """A row's reward: the episode's, or what its turn and later ones earned of it."""
     on_tool_error: Literal["terminate", "observe"] = "observe"
-    """A failed call ends the episode, or ACT sees the error."""
+    """An invalid call or a broken response ends the episode, or ACT sees the error; a refusal never does."""
     validation: Literal["rehearsal", "deterministic"] = "deterministic"
     """Who checks a call before it is answered."""
     thought_calls: Literal["execute", "ignore"] = "ignore"

@@ -30,7 +30,7 @@ import numpy as np
 
 from envace.chat.contract import is_error
 from envace.chat.text import canonical
-from envace.chat.transcript import answered, latest_record, leaves, matches
+from envace.chat.transcript import Replies, answered, leaves, matches
 from envace.types import JSON, Episode, Source, Task, ToolCall
 from envace.worlds import registry as worlds
 
@@ -99,8 +99,8 @@ def entropy_bits(counts: Iterable[int]) -> float:
 
 def rehearsed(episode: Episode, task: Task) -> list[Response]:
     """The rehearsed responses of an episode that kept the contract, in order. What the validator answered
-    reaches no world. Of several records of a call the latest up to its turn is the truth, else the first."""
-    world = worlds.make_world(task) if worlds.kind_of(task) else None
+    reaches no world. Without a world the recorded reply of the call is the truth."""
+    world, replies = worlds.make_world(task) if worlds.kind_of(task) else None, Replies(task.records)
     found = []
     for e, observation in answered(episode.messages, episode.observations):
         if observation.source is Source.VALIDATOR:
@@ -110,7 +110,7 @@ def rehearsed(episode: Episode, task: Task) -> list[Response]:
             true = world.call(e.call).content
             still = canonical(world.state()) == before
         else:
-            record = latest_record(task.records, e.call, e.turn)
+            record = replies.next(e.call, e.turn)
             true, still = (UNKNOWN, False) if record is None else (record.result, True)
         if observation.source is Source.REHEARSAL and observation.failure is None:
             past = (r.result for r in task.records if r.turn <= e.turn and matches(r, e.call))

@@ -176,11 +176,12 @@ def token_advantages(
 
     rows: every row of the batch with its advantage, in any order; masks: the response masks of all sequences
     of the batch as verl will see them, padding included. A row's advantage is multiplied by the weight its
-    tokens should have over the weight verl gives them (see weights.py).
+    tokens should have over the weight verl gives them (see weights.py). Rows without a reward are not counted
+    in the weight of any other.
     """
     role_weight = dict(zip((Role.ACT, Role.REHEARSE), method.role_weights, strict=True))
     wanted_R = row_weights(
-        [row.trained for row in rows],
+        [0 if row.reward is None else row.trained for row in rows],
         method.loss_weight,
         role_weight_R=[role_weight[row.role] for row in rows],
         episode_R=[row.episode_id for row in rows],

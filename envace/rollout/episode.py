@@ -19,7 +19,7 @@ import time
 from envace.chat.calls import ParsedReply
 from envace.chat.contract import GRAMMARS
 from envace.chat.renderer import Renderer
-from envace.chat.text import sanitise, split_thinking
+from envace.chat.text import foreign, sanitise, split_thinking
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.judge.base import Judge
@@ -41,6 +41,7 @@ from envace.types import (
     StopReason,
     Task,
     Verdict,
+    replace,
 )
 
 
@@ -81,8 +82,9 @@ async def run_episode(
         sampling=sampling
         or Sampling(temperature=params.temperature, top_p=params.top_p, max_tokens=params.response_tokens),
         watch=watch or (lambda event: None),
+        tools=tuple(foreign(tool) for tool in task.tools),
         head="\n\n".join(part for part in head if part),
-        messages=list(task.prefix),
+        messages=[replace(m, content=foreign(m.content)) for m in task.prefix],
     )
     began = time.monotonic()
     try:
@@ -161,12 +163,9 @@ async def _turns(state: EpisodeState) -> None:
         if required_unmet:
             raise Halt(StopReason.REQUIRED_ITEM, f"turn {state.turn}")
         _check_steps(state, at_turn_end=True)
-        calls = state.counters["calls"]
-        if state.method.turn_caps == "turn_end" and calls >= state.params.max_calls:
-            raise Halt(StopReason.CALL_BUDGET, f"{calls} calls")
         state.turn, state.turn_open = state.turn + 1, True
         text = state.task.user_turns[state.turn - 1]
-        state.say(Message(role="user", content=text, turn=state.turn))
+        state.say(Message(role="user", content=foreign(text), turn=state.turn))
 
 
 async def _step(state: EpisodeState) -> bool:
@@ -220,7 +219,7 @@ async def _act(state: EpisodeState) -> Completion:
     request = GenerationRequest(
         role=Role.ACT,
         messages=view,
-        tools=state.task.tools,
+        tools=state.tools,
         prompt_ids=ids,
         sampling=state.seeded(Role.ACT, min(wanted, room), step),
         episode_id=state.episode_id,

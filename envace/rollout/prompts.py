@@ -26,7 +26,7 @@ from types import MappingProxyType
 
 import yaml
 
-from envace.chat.text import dumps, split_thinking
+from envace.chat.text import dumps, escaped, split_thinking
 from envace.chat.transcript import matches
 from envace.errors import DataError
 from envace.io.yaml_text import read_yaml
@@ -99,7 +99,7 @@ class PromptSet:
 
     def memory_block(self, memory: Memory) -> str:
         """The block that hands private rehearsals to the committed run, marked as imagined."""
-        return Template(self.texts["memory"]).substitute(body=memory.text.replace("<", "\\u003c"))
+        return Template(self.texts["memory"]).substitute(body=escaped(memory.text))
 
     def rehearsal(
         self,
@@ -148,7 +148,7 @@ class PromptSet:
         chat, calls, waiting = list[str](), list[str](), list[ToolCall]()
         for m in history:
             if m.role == "tool":
-                response = " ".join(m.content.replace("<", "\\u003c").split("\n"))
+                response = " ".join(escaped(m.content).split("\n"))
                 chat.append(f"response: {response}")
                 if waiting:
                     calls.append(f"{call_line(waiting.pop(0))} -> {response}")

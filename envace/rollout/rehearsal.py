@@ -78,7 +78,10 @@ class RehearsalSource:
         stop = StopReason.SOURCE_FAILED if foreign else StopReason.POLICY_FAILED
         completion = await ask(self.policy, request, stop)
         observation = self._read(completion)
-        return observation, None if foreign else generation_of(request, completion, observation.failure)
+        invalid = observation.failure is FailureReason.INVALID_CALL  # which is ACT's failure
+        return observation, None if foreign else generation_of(
+            request, completion, None if invalid else observation.failure
+        )
 
     def _fit(self, prompt: RehearsalPrompt, wanted: int) -> Fitted | None:
         """The prompt with the fewest cuts after which a useful response fits, by bisection: more cuts never
@@ -109,6 +112,10 @@ class RehearsalSource:
 
     def _read(self, completion: Completion) -> Observation:
         parsed = GRAMMARS[self.method.grammar].result(completion.text)
+        told = self.method.validation == "rehearsal" and isinstance(parsed.value, dict)
+        if parsed.failure is None and told and "error_tool_call" in parsed.value:
+            failure = FailureReason.INVALID_CALL
+            return Observation(content=parsed.value, source=self.name, error=True, failure=failure)
         if parsed.failure is None:
             return Observation(content=parsed.value, source=self.name, error=parsed.error)
         cut = completion.finish is FinishReason.LENGTH

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from envace.chat.contract import is_error
 from envace.chat.renderer import Renderer
-from envace.chat.transcript import latest_record
+from envace.chat.transcript import Replies
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.errors import DataError
@@ -56,16 +56,16 @@ class EnvironmentSource:
 
 
 class RecordedSource:
-    """Results recorded for the task. Of several records of one call, the latest up to this turn answers."""
+    """Results recorded for the task: a call gets the reply it had there (`Replies`)."""
 
     name = Source.RECORDED
     parallel = True
 
     def __init__(self, task: Task):
-        self.task = task
+        self._replies = Replies(task.records)
 
     async def answer(self, ctx: CallContext) -> Answered:
-        record = latest_record(self.task.records, ctx.call, ctx.turn)
+        record = self._replies.next(ctx.call, ctx.turn)
         if record is None:
             failure = FailureReason.NO_RECORD
             return Observation(content=dict(NO_RECORD), source=self.name, error=True, failure=failure), None

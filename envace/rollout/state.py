@@ -24,6 +24,7 @@ from envace.policy.protocol import Policy
 from envace.rollout.interfaces import ObservationSource
 from envace.rollout.prompts import with_head
 from envace.types import (
+    JSON,
     FailureReason,
     Generation,
     Message,
@@ -39,7 +40,12 @@ from envace.types import (
 
 Watch = Callable[[Message | Observation | Verdict], None]  # called with each as it happens
 
-FAILED = {StopReason.JUDGE_FAILED, StopReason.POLICY_FAILED, StopReason.SOURCE_FAILED}
+FAILED = {
+    StopReason.JUDGE_FAILED,
+    StopReason.POLICY_FAILED,
+    StopReason.SOURCE_FAILED,
+    StopReason.DEADLINE,  # wall clock says more about the machine than about the policy
+}
 COUNTED = ("act", "rehearse", "calls", "errors", "tokens_act", "tokens_rehearse")
 
 
@@ -58,6 +64,8 @@ class EpisodeState:
     seed: int
     sampling: Sampling
     watch: Watch
+    tools: tuple[dict[str, JSON], ...]
+    """As ACT is shown them."""
     head: str
     """System text on top of the task's own."""
     messages: list[Message]
@@ -96,7 +104,7 @@ class EpisodeState:
         view, new = with_head(self.messages, self.head), self.messages[self.logged :]
         if self.log is None:
             keep = self.method.old_thoughts == "keep"
-            self.log = TokenLog(self.renderer, view, self.task.tools, keep_thoughts=keep)
+            self.log = TokenLog(self.renderer, view, self.tools, keep_thoughts=keep)
         elif new and new[0].role == "user":
             self.log.add_user(new[0])
         elif new:

@@ -56,7 +56,8 @@ async def answer_calls(state: EpisodeState, reply: ParsedReply, text: str) -> No
     else:
         answers = [await _answer(state, ctx) for ctx in contexts]
     for call, (observation, generation) in zip(reply.calls, answers):
-        if observation.source is Source.VALIDATOR and observation.failure is not None:
+        invalid = observation.source is Source.VALIDATOR or observation.failure is FailureReason.INVALID_CALL
+        if invalid and observation.failure is not None:
             state.blame(observation.failure)
         if generation is not None:
             state.record(generation)
@@ -95,10 +96,13 @@ def _refusal(failure: FailureReason, detail: str) -> Observation:
 
 
 def _check_errors(state: EpisodeState, observations: Sequence[Observation]) -> None:
-    failed = [o for o in observations if o.error]
-    if failed and state.method.on_tool_error == "terminate":
-        raise Halt(StopReason.TOOL_ERROR, failed[0].failure.value if failed[0].failure else "refused")
-    if failed and state.counters["errors"] > state.params.max_errors:
+    """Under `on_tool_error: terminate` as the published code: an invalid call, or a response that broke its
+    form, ends the episode; a refusal of whoever answers is a response, and errors are not counted."""
+    if state.method.on_tool_error == "terminate":
+        broken = [o.failure for o in observations if o.failure not in (None, FailureReason.NO_RECORD)]
+        if broken and broken[0] is not None:
+            raise Halt(StopReason.TOOL_ERROR, broken[0].value)
+    elif any(o.error for o in observations) and state.counters["errors"] > state.params.max_errors:
         raise Halt(StopReason.ERROR_BUDGET, f"{state.counters['errors']} errors")
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 
 from envace.chat.renderer import Renderer
-from envace.chat.text import reply_json
+from envace.chat.text import dumps, escaped, reply_json
 from envace.chat.transcript import answered
 from envace.types import JSON, Attempt, Episode, Memory, Message, Task
 
@@ -42,8 +42,8 @@ def evaluation_messages(task: Task, episode: Episode, dropped: int = 0) -> tuple
     """The self-evaluation prompt of one attempt; the answers of its `dropped` first calls are left out."""
     lines = ["Try:"]
     for k, (e, observation) in enumerate(answered(episode.messages, episode.observations)):
-        answer = "(left out)" if k < dropped else json.dumps(observation.content, ensure_ascii=False)
-        lines.append(_plain(f"{e.call.name} {json.dumps(e.call.arguments, ensure_ascii=False)} -> {answer}"))
+        answer = "(left out)" if k < dropped else dumps(observation.content)
+        lines.append(_plain(f"{e.call.name} {dumps(e.call.arguments)} -> {answer}"))
     reply = next((m.content for m in reversed(episode.messages) if m.role == "assistant" and not m.calls), "")
     return _prompt(EVALUATE, task, [*lines, f"Reply: {_plain(reply)}"])
 
@@ -130,8 +130,8 @@ def tool_names(task: Task) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """One line that cannot open or close a chat mark."""
-    return " ".join(text.split()).replace("<", "&lt;")
+    """One line of foreign text."""
+    return " ".join(escaped(text).split())
 
 
 def _prompt(rules: str, task: Task, lines: Sequence[str]) -> tuple[Message, ...]:

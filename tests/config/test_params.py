@@ -124,6 +124,17 @@ def test_supervised_training_is_no_arm_but_its_policies_can_be_evaluated():
     assert "sft-3" in complaint(lambda d: d["eval"].update(policies=["sft-3"]))
 
 
+def test_private_rehearsals_can_be_left_out_and_need_rows_with_a_world():
+    data = committed()
+    data["tts"]["points"] = []
+    assert parse(data).tts.points == ()
+    assert "lacks plain-0" in complaint(lambda d: d["tts"].update(points=["parallel-1"]))
+    hub = {"source": "hub", "uri": "o/rows", "revision": "0" * 39 + "1"}
+    assert "empty tts.points, or name the rows' world" in complaint(lambda d: d["data"].update(hub))
+    data["data"].update(hub)
+    assert parse(data).tts.points == ()
+
+
 def test_arm_overrides_come_last():
     data = committed()
     data["method"]["override"] = {"baseline": "generation", "lone": "raw"}

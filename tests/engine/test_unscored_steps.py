@@ -113,9 +113,9 @@ def test_presets_stop_alike(step_of, preset):
 
 
 def test_an_outage_is_outside_the_baseline_or_a_no_as_asked(step_of):
-    """C0 is yes for all, so a scored episode earns 1 or .5; the one whose judge failed nothing, or
-    .5 for C0."""
-    for unscored, expected in (("exclude", [0.25, -0.25, 0.0]), ("zero", [1 / 3, -1 / 6, -1 / 6])):
+    """C0 is yes for all, so a scored episode earns 1 or .5; the one whose judge failed nothing, or .5 for C0.
+    Two of three rows count under `exclude`, so what they earn is 3/2 times as large."""
+    for unscored, expected in (("exclude", [0.375, -0.375, 0.0]), ("zero", [1 / 3, -1 / 6, -1 / 6])):
         method = Method(unscored=unscored)
         values, metrics = step_of(
             method, padding=0, episodes=lambda step, m=method: played(m, [YES, NO, LOST]), max_unscored=0.5
@@ -125,29 +125,26 @@ def test_an_outage_is_outside_the_baseline_or_a_no_as_asked(step_of):
         assert metrics["train/reward"] == pytest.approx(0.75 if unscored == "exclude" else 2 / 3)
 
 
-def test_bug_16_a_timed_out_episode_is_in_the_baseline_and_trained_or_in_neither(step_of):
+def test_bug_16_a_timed_out_episode_is_neither_in_the_baseline_nor_trained(step_of):
     """Public bug 16: rollouts over their deadline were masked in the loss and still shifted the baseline.
 
-    Here one that ran out of time is an ordinary member: worth what it had done (nothing, its turn was never
-    answered), in the baseline, and trained. One that is also unscored is in neither.
+    The clock says more about the machine than about the policy, so such an episode is unscored: outside the
+    baseline, and its tokens are counted in nobody's mean. verl divides by the tokens of all four rows, so
+    what the three earn is 4/3 times as large.
     """
     late = [YES, NO, NO, NO]
     method = Method()
     episodes = played(method, late, slow={3})
     assert [e.stop for e in episodes] == [StopReason.DONE] * 3 + [StopReason.DEADLINE]
-    assert (episodes[3].reward, episodes[3].unscored, episodes[3].generations) == (0.0, False, ())
+    assert (episodes[3].reward, episodes[3].unscored, episodes[3].generations) == (None, True, ())
     said = replace(episodes[2].generations[0], text="half a word")
     cut = replace(episodes[3], generations=(said,))  # it had said something before its time was up
 
     values, metrics = step_of(method, padding=0, episodes=lambda step: [*episodes[:3], cut])
-    assert [row[0] for row in values] == pytest.approx([0.5, 0.0, 0.0, -0.5])  # mean of 1, .5, .5 and 0
-    assert metrics["stop/deadline"] == 1.0 and metrics["train/untrained_rows"] == 0.0
-
-    lost = replace(cut, reward=None, unscored_reason="C1: judge_timeout: 5 s")
-    values, metrics = step_of(method, padding=0, episodes=lambda step: [*episodes[:3], lost])
     assert [row[0] for row in values] == pytest.approx(
-        [1 / 3, -1 / 6, -1 / 6, 0.0], abs=1e-6
+        [4 / 9, -2 / 9, -2 / 9, 0.0], abs=1e-6
     )  # of 1, .5 and .5
+    assert metrics["stop/deadline"] == 1.0 and metrics["train/untrained_rows"] == 0.0
     assert metrics["train/unscored"] == 0.25
 
     # without a token it has no row: the baseline is that of the three rows that are trained, and it is

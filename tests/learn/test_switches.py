@@ -168,14 +168,14 @@ def test_shuffled_rewards_are_the_same_ones_dealt_anew():
     assert abs(a) == 0.25 and a == -b == found[2][0]
 
 
-# 2, 3, 1, 2 and 1 trained tokens: 9 in 5 rows of 3 episodes, 6 of them in a
+# 2, 3, 1, 2 and 1 trained tokens in 5 rows of 3 episodes, 6 of them in a; the last is unscored, not counted
 WEIGHTS = [
-    ({"loss_weight": "token"}, [1 / 9] * 5),
-    ({"loss_weight": "generation"}, [1 / 10, 1 / 15, 1 / 5, 1 / 10, 1 / 5]),
-    ({"loss_weight": "episode"}, [1 / 18, 1 / 18, 1 / 18, 1 / 6, 1 / 3]),
-    ({"role_weights": [1, 0.5]}, [1 / 7.5, 0.5 / 7.5, 1 / 7.5, 1 / 7.5, 1 / 7.5]),
+    ({"loss_weight": "token"}, [1 / 8] * 4 + [0.0]),
+    ({"loss_weight": "generation"}, [1 / 8, 1 / 12, 1 / 4, 1 / 8, 0.0]),
+    ({"loss_weight": "episode"}, [1 / 12, 1 / 12, 1 / 12, 1 / 4, 0.0]),
+    ({"role_weights": [1, 0.5]}, [1 / 6.5, 0.5 / 6.5, 1 / 6.5, 1 / 6.5, 0.0]),
     ({"role_weights": [0, 3]}, [0.0, 1 / 3, 0.0, 0.0, 0.0]),
-    ({"roles": ["act"]}, [1 / 6, 0.0, 1 / 6, 1 / 6, 1 / 6]),
+    ({"roles": ["act"]}, [1 / 5, 0.0, 1 / 5, 1 / 5, 0.0]),
 ]
 
 

@@ -59,8 +59,8 @@ def too_long(url):
     return {"rollout": {"prompt_set": "full", "prompt_tokens": longest - 300}}
 
 
-def refused(request):
-    return render_result({"error": "no"}) if request.step == 0 else echo(request)
+def broken(request):
+    return "no tag" if request.step == 0 else echo(request)
 
 
 def judge_of(url):
@@ -92,11 +92,11 @@ LINES = group(
 )  # fmt: skip
 PLAYING = {
     "on_tool_error": [
-        Case("observe", BASE, more=group(A=replace(A, rehearse=refused))),
+        Case("observe", BASE, more=group(A=replace(A, rehearse=broken))),
         # A stops with turn 0 open, which is judged and worth 1: it earns 1/2, and so does C.
         Case("terminate", {"A": ([-1 / 24], [-1 / 16]), "B": ([1 / 12] * 4, [1 / 16] * 2),
              "C": ([-1 / 24] * 2, [])},
-             more=group(A=replace(A, rehearse=refused)), seen=stops,
+             more=group(A=replace(A, rehearse=broken)), seen=stops,
              expected=[StopReason.TOOL_ERROR, StopReason.DONE, StopReason.DONE]),
     ],
     "validation": [  # A's first call breaks the schema

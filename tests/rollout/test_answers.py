@@ -6,9 +6,10 @@ import pytest
 from rollout_kit import PARAMS, TASK, World, call, play, tool, two_roles
 
 from envace.chat.contract import render_result
+from envace.chat.transcript import Replies
 from envace.config.method import Method
 from envace.rollout.sources import RecordedSource
-from envace.types import FailureReason, Role, Source, StopReason, replace
+from envace.types import FailureReason, Record, Role, Source, StopReason, ToolCall, replace
 
 UNKNOWN = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
 BAD_ARGS = '<tool_call>{"name": "get", "arguments": {"id": 3}}</tool_call>'
@@ -56,11 +57,26 @@ def test_a_failed_call_can_end_the_episode(text):
     assert e.messages[-1].role == "tool"  # the results stand in the transcript
 
 
-def test_a_refusal_of_the_world_ends_it_too_when_errors_terminate():
-    e = play(
-        two_roles([call("get"), "never"]), source=World(error=True), method=Method(on_tool_error="terminate")
-    )
-    assert (e.stop, e.stop_detail) == (StopReason.TOOL_ERROR, "refused")
+NO = {"error": "no"}
+TERMINATE = Method(on_tool_error="terminate", validation="rehearsal", turn_caps="turn_end")
+
+
+@pytest.mark.parametrize("source", [World(error=True), RecordedSource(TASK), None])
+def test_who_refuses_a_call_has_answered_it_and_no_budget_of_errors_or_calls_acts_under_terminate(source):
+    acts = [call("get", f"#z{k}") for k in range(7)] + ["ok", "bye"]
+    e = play(two_roles(acts, lambda r: render_result(NO)), source=source, method=TERMINATE)
+    assert (e.stop, e.counters["errors"], e.counters["calls"]) == (StopReason.STEP_BUDGET, 7, 7)
+    assert (e.turn_rewards, PARAMS.max_errors, PARAMS.max_calls) == ((1.0,), 2, 5)
+
+
+@pytest.mark.parametrize("ends", ["terminate", "observe"])
+def test_a_model_that_checks_calls_names_an_invalid_one_by_a_key_of_its_own(ends):
+    told = {"error_tool_call": "no such tool"}
+    method = Method(on_tool_error=ends, validation="rehearsal")
+    e = play(two_roles([UNKNOWN, "ok", "bye"], lambda r: render_result(told)), method=method)
+    assert (e.observations[0].content, e.observations[0].failure) == (told, FailureReason.INVALID_CALL)
+    assert [g.failure for g in e.generations[:2]] == [FailureReason.INVALID_CALL, None]  # it is ACT's
+    assert (e.stop is StopReason.TOOL_ERROR) == (ends == "terminate")
 
 
 def test_error_budget():
@@ -165,6 +181,18 @@ def test_a_recorded_source_answers_what_was_recorded():
     assert e.observations[0].content == {"id": "#b", "state": "old"}
     assert e.observations[1].failure is FailureReason.NO_RECORD
     assert e.real_calls == ()
+
+
+def test_a_call_that_is_made_again_gets_the_reply_that_followed_it_there():
+    """Look, change, look again: each look of a turn has its own reply, the last one from then on."""
+    look, turns = ToolCall(name="get", arguments={"id": "#a"}), (0, 0, 1)
+    records = tuple(Record(turn=t, call=look, result={"n": n}) for n, t in enumerate(turns))
+    replies = Replies(records)
+    assert [replies.next(look, t).result["n"] for t in (0, 0, 0, 1, 1, 2)] == [0, 1, 1, 2, 2, 2]
+    assert Replies(records[2:]).next(look, 0).result == {"n": 2}  # of a later turn, where there is no other
+    source = RecordedSource(replace(TASK, records=records))
+    e = play(two_roles([call("get")] * 3 + ["ok", "bye"]), source=source)
+    assert [o.content["n"] for o in e.observations] == [0, 1, 1]
 
 
 def test_a_task_with_a_broken_schema_fails_its_episode_with_the_tools_name():

@@ -252,7 +252,8 @@ def test_deadline_keeps_what_was_done():
         return call("get")
 
     e = play(ScriptedPolicy(slow), source=World(), params=replace(PARAMS, deadline_s=0.5))
-    assert (e.stop, e.counters["act"], e.counters["calls"], e.reward) == (StopReason.DEADLINE, 1, 1, 0.5)
+    assert (e.stop, e.counters["act"], e.counters["calls"], e.reward) == (StopReason.DEADLINE, 1, 1, None)
+    assert e.unscored_reason == "deadline: after 0.5 s"
 
 
 def test_a_slow_judge_does_not_eat_the_deadline():
