@@ -24,86 +24,70 @@ PEERS = ("list_peers", {"fund": "A1"}, ["B2", "C3"])
 OTHER = ("get_quote", {"fund": "B2"}, {"nav": 2.5})
 HOLD = ("list_holdings", {"user": "U1"}, [{"fund": "A1", "units": 10}])
 
-# id, task, level, scenery, turns: (user's words, groups of parallel calls, final words)
-SPECS: list[tuple[int, str, str, str, list[tuple[str, list[Calls], str]]]] = [
-    (1, "single step", "easy", "funds-quote-nav", [("What is the value of fund A1?", [[QUOTE]], "1.25")]),
-    (2, "single step", "easy", "portfolio-holdings-all", [("What do I hold? I am U1.", [[HOLD]], "Ten A1.")]),
-    (
-        3,
-        "multi step",
-        "easy",
-        "funds-compare-peers",
+# row id: (task, level, scenery), turns: (user's words, groups of parallel calls, final words)
+Turn = tuple[str, list[Calls], str]
+SPECS: dict[int, tuple[tuple[str, str, str], list[Turn]]] = {
+    1: (
+        ("single step", "easy", "funds-quote-nav"),
+        [("What is the value of fund A1?", [[QUOTE]], "1.25")],
+    ),
+    2: (
+        ("single step", "easy", "portfolio-holdings-all"),
+        [("What do I hold? I am U1.", [[HOLD]], "Ten A1.")],
+    ),
+    3: (
+        ("multi step", "easy", "funds-compare-peers"),
         [("Compare fund A1 with its peer.", [[QUOTE], [PEERS], [OTHER]], "B2 is dearer.")],
     ),
-    (
-        4,
-        "multi step",
-        "medium",
-        "funds-review-full",
+    4: (
+        ("multi step", "medium", "funds-review-full"),
         [("Review fund A1 in full.", [[QUOTE], [RISK, FEES], [PEERS]], "Cheap and calm.")],
     ),
-    (
-        5,
-        "multi step",
-        "medium",
-        "portfolio-review-risk",
+    5: (
+        ("multi step", "medium", "portfolio-review-risk"),
         [("How risky is what I hold? I am U1 and want a number.", [[HOLD], [RISK]], "0.12 a year.")],
     ),
-    (
-        6,
-        "multi turn",
-        "easy",
-        "funds-dialogue-two",
+    6: (
+        ("multi turn", "easy", "funds-dialogue-two"),
         [("Tell me about fund A1.", [[QUOTE]], "It is at 1.25."), ("And its fees?", [[FEES]], "1.5 %.")],
     ),
-    (
-        7,
-        "multi turn",
-        "hard",
-        "portfolio-dialogue-three",
+    7: (
+        ("multi turn", "hard", "portfolio-dialogue-three"),
         [
             ("Hello, can you look into my portfolio?", [], "Who are you?"),
             ("I am U1, dear bank.", [[HOLD]], "You hold A1."),
             ("Its risk and fees, please.", [[RISK, FEES]], "Low and low."),
         ],
     ),
-    (
-        8,
-        "multi turn",
-        "hard",
-        "funds-dialogue-peers",
+    8: (
+        ("multi turn", "hard", "funds-dialogue-peers"),
         [("Who competes with A1?", [[PEERS]], "B2 and C3."), ("What is B2 worth?", [[OTHER]], "2.5.")],
     ),
-]
+}
 
 
 def rows() -> list[dict[str, Any]]:
-    return [_row(*spec) for spec in SPECS]
-
-
-def _row(number: int, task: str, level: str, scenery: str, turns: Any) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You advise on funds."}]
-    for user, groups, final in turns:
-        messages.append({"role": "user", "content": user})
-        for group in groups:
-            messages += _called(group, len(messages))
-        messages.append({"role": "assistant", "content": final})
-    calls = [[c[0] for c in g] for _, groups, _ in turns for g in groups]
-    about = {"id": number, "task": task, "scenery": scenery, "diff_level": {"level": level}}
-    said = {"messages": messages, "question": turns[0][0], "answer": turns[-1][2]}
-    return about | said | {"tool_list": calls}
+    made = []
+    for number, ((task, level, scenery), turns) in SPECS.items():
+        messages: list[dict[str, Any]] = [{"role": "system", "content": "You advise on funds."}]
+        for user, groups, final in turns:
+            messages.append({"role": "user", "content": user})
+            for group in groups:
+                messages += _called(group, len(messages))
+            messages.append({"role": "assistant", "content": final})
+        about = {"id": number, "task": task, "scenery": scenery, "diff_level": {"level": level}}
+        made.append(about | {"messages": messages})
+    return made
 
 
 def _called(group: Calls, at: int) -> list[dict[str, Any]]:
-    ids = [f"g{at}-{i}" for i in range(len(group))]
-    calls = [
-        {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
-        for i, (n, a, _) in zip(ids, group)
-    ]
-    replies = [
-        {"role": "tool", "tool_call_id": i, "name": n, "content": json.dumps(r)}
-        for i, (n, _, r) in zip(ids, group)
-    ]
+    calls, replies = [], []
+    for i, (name, arguments, reply) in enumerate(group):
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        calls.append({"id": f"g{at}-{i}", "type": "function", "function": function})
+        replies.append(
+            {"role": "tool", "tool_call_id": f"g{at}-{i}", "name": name, "content": json.dumps(reply)}
+        )
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *replies]
 
 
@@ -121,9 +105,7 @@ class Gold:
     """
 
     def __init__(self, faults: dict[int, str] | None = None):
-        self.turns = {
-            user: (n, groups, final) for n, _, _, _, turns in SPECS for user, groups, final in turns
-        }
+        self.turns = {user: (n, *rest) for n, (_, turns) in SPECS.items() for user, *rest in turns}
         self.faults = faults or {}
         self.observed: list[str] = []
 

@@ -20,10 +20,8 @@ from typing import Any
 
 from kit_server import Server, completion
 
-from envace.serving.replies import chat_message
 from envace.types import Endpoint, Sampling
 
-BROKEN = '<tool_call>\n{"name": "get_user_details", "arguments": {"user_id": \n</tool_call>'
 MARKER = re.compile(r"TASK (\S+) STEP (\d+)")
 OVERFLOW = (
     "This model's maximum context length is 32768 tokens. However, you requested 40000 tokens. "
@@ -42,8 +40,7 @@ class Refused(Exception):
 
 @dataclass
 class Truth:
-    """What the servers know. `faults` maps a task to: malformed | raw | empty | overflow | refuse | server |
-    judge | judge-down | lazyjudge | user."""
+    """What the servers know. `faults` maps a task to: malformed | empty | overflow | server | judge-down."""
 
     tasks: dict[str, dict[str, Any]]
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -70,15 +67,15 @@ def load_tasks(folder: Path, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def three_servers(
-    truth: Truth, roles: tuple[str, ...] = ("agent", "user", "judge")
+    truth: Truth,
 ) -> Iterator[dict[str, Endpoint]]:
-    """Role -> endpoint. A role that is not named has the address of a server that is down."""
+    """Role -> endpoint."""
     with ExitStack() as stack:
-        yield {role: stack.enter_context(_server(role, truth, up=role in roles)) for role in NAMES}
+        yield {role: stack.enter_context(_server(role, truth)) for role in NAMES}
 
 
 @contextmanager
-def _server(role: str, truth: Truth, up: bool) -> Iterator[Endpoint]:
+def _server(role: str, truth: Truth) -> Iterator[Endpoint]:
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         truth.bodies.append(body)
         truth.seen.append((role, body["model"], server.seen[-1][0].get("Authorization", "")))
@@ -91,9 +88,6 @@ def _server(role: str, truth: Truth, up: bool) -> Iterator[Endpoint]:
 
     with Server(answer, NAMES[role]) as server:
         sampling, key = Sampling(temperature=0.0), f"KIT_{role.upper()}_KEY"
-        if not up:
-            server.http.shutdown()
-            server.http.server_close()
         yield Endpoint(base_url=server.url, model=NAMES[role], key_env=key, sampling=sampling)
 
 
@@ -102,16 +96,12 @@ def _agent(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
     fault = truth.faults.get(task)
     if fault == "malformed":
         return {"content": None, "tool_calls": [_call("c0", "get_user_details", '{"user_id": ')]}
-    if fault == "raw":  # a broken call as this project's server hands it on
-        return {"content": chat_message(BROKEN, tools=True)["content"]}
     if fault == "empty":
         return {"content": "  "}
     if fault == "overflow":
         raise Refused(400, OVERFLOW)
     if fault == "server":
         raise Refused(500, "the engine has died")
-    if fault == "refuse":
-        return {"content": f"TASK {task} STEP {len(truth.actions(task))} I cannot help. FINISHED"}
     if (call := _next_call(truth.actions(task), step, "assistant")) is not None:
         return call
     said = (truth.tasks[task].get("evaluation_criteria") or {}).get("communicate_info") or []
@@ -124,8 +114,6 @@ def _agent(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
 
 def _user(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
     task = truth.scenario_of(messages[0]["content"])
-    if truth.faults.get(task) == "user":
-        return {"content": ""}
     if messages[-1]["role"] == "user" and "FINISHED" in (messages[-1]["content"] or ""):
         return {"content": "###STOP###"}
     found = _place(messages, task)
@@ -138,10 +126,6 @@ def _judge(messages: list[dict[str, Any]], truth: Truth) -> dict[str, Any]:
     task, _ = _place(messages)
     if truth.faults.get(task) == "judge-down":
         raise Refused(500, "the engine has died")
-    if truth.faults.get(task) == "judge":
-        return {"content": "I would say that it went well."}
-    if truth.faults.get(task) == "lazyjudge":
-        asked = asked[:-1]
     rows = [{"expectedOutcome": a, "reasoning": "replayed", "metExpectation": True} for a in asked]
     return {"content": json.dumps({"results": rows})}
 

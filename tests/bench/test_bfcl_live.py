@@ -21,7 +21,6 @@ from envace.bench.harness.build import build
 from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.planning import choose
 from envace.bench.harness.spec import EvalRequest, EvalRoles
-from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleStatus, Sampling, ToolCall
 
 pytestmark = pytest.mark.heavy
@@ -129,15 +128,6 @@ def test_a_run_that_failed_for_one_task_of_three_asks_only_for_that_one_again(ha
         before = len(replay.requests)
         again, _, _ = ask(url, tmp_path, "multi_turn_base", limit=3)
         assert again == scores and len(replay.requests) == before, "a finished job is not run again"
-
-
-def test_a_server_that_is_down_is_named_before_the_harness_starts(harness, tmp_path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{s.getsockname()[1]}/v1"
-    with pytest.raises(EnvironmentUnready):
-        ask(url, tmp_path, "simple_python", limit=1)
-    assert not list(tmp_path.rglob("log.txt"))
 
 
 def test_trials_have_their_seed_and_no_file_holds_the_key(harness, tmp_path, monkeypatch):

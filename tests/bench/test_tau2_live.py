@@ -20,7 +20,6 @@ from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.tau2.adapter import Tau2
 from envace.bench.tau2.tasks import Tau2Options, chosen, domain_folder
-from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleRecord, SampleStatus, ScoreRecord
 
 pytestmark = pytest.mark.heavy
@@ -167,26 +166,6 @@ def test_a_judge_that_dies_is_not_the_agents_zero(source: dict[str, Any], tmp_pa
     lost = {i for i, s in samples.items() if s.status is SampleStatus.INFRA_FAILURE}
     assert judged and lost == judged and all(samples[i].error.startswith("judge: ") for i in lost)
     assert scores["retail/reward/strict"].score is None
-
-
-def test_a_call_left_in_the_text_is_the_agents_failure(source: dict[str, Any], tmp_path: Path) -> None:
-    truth = truth_about(source, ("mock",))
-    truth.faults = {"mock/update_task_1": "raw"}
-    with three_servers(truth) as servers:
-        _, samples = play(tmp_path / "out", servers, source | {"floor": False, "max_steps": 12}, ("mock",))
-    failed = {task: s.error for task, s in samples.items() if s.status is SampleStatus.AGENT_FAILURE}
-    assert failed == {"mock/update_task_1": "agent: malformed call (call markup in the text)"}
-
-
-@pytest.mark.parametrize("role", ["agent", "user", "judge"])
-def test_a_server_that_is_down_is_named_before_anything_starts(
-    role: str, source: dict[str, Any], tmp_path: Path
-) -> None:
-    truth = truth_about(source, ("mock",))
-    up = tuple(r for r in NAMES if r != role)
-    with three_servers(truth, up) as servers, pytest.raises(EnvironmentUnready):
-        play(tmp_path / "out", servers, source, ("mock",))
-    assert not list(tmp_path.rglob("results.json"))
 
 
 @pytest.mark.skipif(not GIT, reason="set TAU2_GIT to a git directory with tau2-bench")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.spec import EvalRequest, EvalRoles, HarnessEnv
 from envace.bench.vita.adapter import Vita
 from envace.bench.vita.tasks import FOLDER
-from envace.errors import EnvironmentUnready
 from envace.types import Endpoint, SampleStatus, Sampling
 
 SOURCE = os.environ.get("ENVACE_VITA_SOURCE", "")
@@ -107,62 +105,35 @@ def test_english_tasks_score_one_too(env, tmp_path):
     assert scores["delivery", "reward", "strict"].versions["language"] == "english"
 
 
-@pytest.mark.parametrize("fault", ["malformed", "overflow"])
-def test_what_upstream_drops_for_the_agents_fault_counts_zero(env, tmp_path, fault):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: fault})
-    assert samples[f"delivery/{FIRST}"].status is S.AGENT_FAILURE
-    assert scores["delivery", "reward", "upstream"].score == 1.0
+@pytest.mark.parametrize(
+    ("fault", "once", "error", "upstream"),
+    [
+        ("malformed", False, "agent: malformed_call", 1.0),  # upstream drops it
+        ("overflow", False, "agent: context_overflow", 1.0),
+        ("malformed", True, "agent: malformed_call, then tried again", 1.0),  # another go is no success
+        ("empty", False, "agent: empty_message", 2 / 3),
+        ("raw", True, "agent: malformed_call (call markup in the text)", None),
+    ],
+)
+def test_what_the_agent_broke_counts_zero_whatever_upstream_makes_of_it(
+    env, tmp_path, fault, once, error, upstream
+):
+    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: fault}, once=once)
+    broken = samples[f"delivery/{FIRST}"]
+    assert broken.status is S.AGENT_FAILURE and broken.error.startswith(error)
     assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
+    assert upstream is None or scores["delivery", "reward", "upstream"].score == pytest.approx(upstream)
+    assert (fault, once) != ("malformed", True) or broken.metrics["attempts"] == 2
 
 
-def test_an_empty_message_is_zero_in_both(env, tmp_path):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: "empty"})
-    assert samples[f"delivery/{FIRST}"].error == "agent: empty_message"
-    assert scores["delivery", "reward", "upstream"].score == pytest.approx(2 / 3)
-    assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
-
-
-def test_a_call_left_in_the_text_is_the_agents_failure(env, tmp_path):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: "raw"}, once=True)
-    assert samples[f"delivery/{FIRST}"].error == "agent: malformed_call (call markup in the text)"
-    assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize("down", ["agent", "user", "judge"])
-def test_a_server_that_is_down_is_named_before_anything_starts(env, tmp_path, down):
-    with Server(nothing, "m") as up, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        dead = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        ends = {
-            r: Endpoint(base_url=dead if r == down else up.url, model="m") for r in ("agent", "user", "judge")
-        }
-        request = EvalRequest(
-            roles=EvalRoles(**ends),
-            subsets=("delivery",),
-            trials=1,
-            seed=3,
-            out=tmp_path / "out",
-            limit=1,
-            options={"uri": SOURCE},
-        )
-        with pytest.raises(EnvironmentUnready, match="no model server answers"):
-            evaluate(Vita(), request, ROOT, say=lambda _: None, probe_s=0.5)
-    assert not up.seen and not list(tmp_path.rglob("results.json"))
-
-
-def test_another_go_after_a_malformed_call_is_no_success(env, tmp_path):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={FIRST: "malformed"}, once=True)
-    assert samples[f"delivery/{FIRST}"].metrics["attempts"] == 2
-    assert scores["delivery", "reward", "upstream"].score == 1.0
-    assert scores["delivery", "reward", "strict"].score == pytest.approx(2 / 3)
-
-
-def test_a_server_that_dies_for_one_of_three_withholds_the_headline_and_is_asked_again(env, tmp_path):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", faults={SECOND: "down"})
-    assert samples[f"delivery/{SECOND}"].status is S.INFRA_FAILURE and len(samples) == 3
-    assert (
-        scores["delivery", "reward", "strict"].score is None is scores["delivery", "reward", "upstream"].score
-    )
+@pytest.mark.parametrize("how", [{"faults": {SECOND: "down"}}, {"prose": True}])
+def test_a_server_that_dies_or_a_judge_without_a_verdict_withholds_the_headline(env, tmp_path, how):
+    scores, samples, *_ = evaluated(env, tmp_path / "out", **how)
+    lost = [s for s in samples.values() if s.status is S.INFRA_FAILURE]
+    assert len(samples) == 3 and len(lost) == (3 if "prose" in how else 1)
+    assert all(s.error.startswith("judge: unreadable") for s in lost) is ("prose" in how)
+    assert scores["delivery", "reward", "strict"].score is None
+    assert scores["delivery", "reward", "upstream"].score is None
 
 
 def test_an_interrupted_results_file_is_taken_up(env, tmp_path):
@@ -189,15 +160,6 @@ def test_an_interrupted_results_file_is_taken_up(env, tmp_path):
         second, samples, _ = evaluate(Vita(), request, ROOT, say=lambda _: None, bootstrap=50)
     assert first[0].score is None and second[0].score == 1.0
     assert len(j.seen) - judged == 1  # one window of one task
-
-
-def test_a_judge_without_a_verdict_is_not_the_agents_zero(env, tmp_path):
-    scores, samples, *_ = evaluated(env, tmp_path / "out", prose=True)
-    assert {s.status for s in samples.values()} == {S.INFRA_FAILURE}
-    assert all(s.error.startswith("judge: unreadable") for s in samples.values())
-    assert (
-        scores["delivery", "reward", "strict"].score is None is scores["delivery", "reward", "upstream"].score
-    )
 
 
 def test_doing_nothing_scores_the_floor(env, tmp_path):
