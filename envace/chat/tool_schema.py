@@ -29,13 +29,7 @@ from referencing.jsonschema import specification_with
 from envace.chat.text import clip
 from envace.types import JSON
 
-DRAFTS = (
-    Draft202012Validator,
-    Draft201909Validator,
-    Draft7Validator,
-    Draft6Validator,
-    Draft4Validator,
-)
+DRAFTS = (Draft202012Validator, Draft201909Validator, Draft7Validator, Draft6Validator, Draft4Validator)
 """The newest under which a schema is valid counts, unless it names its own."""
 IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else", "not", "dependentSchemas")
 """Keywords whose schemas judge the same value."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from envace.chat.calls import parse_assistant, render_calls
-from envace.chat.contract import OPEN, parse_result, render_result
+from envace.chat.calls import parse_assistant, published_reply, render_calls
+from envace.chat.contract import OPEN, parse_result, published_result, render_result
 from envace.chat.text import BREAK, body_end, split_parts
 from envace.types import FailureReason, ToolCall
 
@@ -22,13 +22,6 @@ PIECES = [
     '"',
     '\\"',
     "\\",
-    "<",
-    "[",
-    "]",
-    "{",
-    "}",
-    ",",
-    ":",
     "\n",
     " ",
     "\0",
@@ -36,6 +29,7 @@ PIECES = [
     "é",
     "tool_",
     "call>",
+    *"<[]{},:",
 ]
 soup = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 anything = soup | st.text(st.characters(), max_size=60)
@@ -43,13 +37,9 @@ more = settings(max_examples=150, deadline=None)
 modes = st.sampled_from(["ignore", "execute"])
 
 CALL_REASONS = {"empty_output", "no_call_found", "bad_json", "no_arguments", "no_name"}
-RESULT_REASONS = {
-    "empty_output",
-    "no_result_tag",
-    "result_tag_malformed",
-    "result_bad_json",
-    "result_bad_type",
-}
+RESULT_REASONS = set(
+    "empty_output no_result_tag result_tag_malformed result_bad_json result_bad_type".split()
+)
 
 plain = st.text(st.characters(exclude_categories=["Cs", "Cn"], exclude_characters="\0"), max_size=12)
 values = st.recursive(
@@ -66,6 +56,12 @@ names = plain.map(str.strip).filter(bool) | st.sampled_from(TAGS)
 calls = st.builds(ToolCall, name=names, arguments=st.dictionaries(plain, values, max_size=3))
 
 
+def json_safe(values, text):
+    """What was read is JSON and text that any tokenizer takes."""
+    json.dumps(values, allow_nan=False).encode()
+    assert not re.search("[\0\ud800-\udfff]", text)
+
+
 @given(anything, modes)
 @more
 def test_a_message_never_raises_and_yields_calls_a_text_or_one_reason(text, mode):
@@ -74,8 +70,7 @@ def test_a_message_never_raises_and_yields_calls_a_text_or_one_reason(text, mode
         assert reply.calls or reply.content
     else:
         assert reply.failure in CALL_REASONS and reply.detail and not reply.calls
-    assert not re.search("[\0\ud800-\udfff]", reply.thinking + reply.content)
-    json.dumps([c.arguments for c in reply.calls], allow_nan=False).encode()
+    json_safe([c.arguments for c in reply.calls], reply.thinking + reply.content)
 
 
 @given(anything)
@@ -209,26 +204,15 @@ def steps_of(parse, text):
     return count
 
 
+OPENED = ["<tool_call>{", '<tool_call>"', '<tool_call>\\"', "<tool_call>[[", f"{OPEN}{{"]
+LINES = ["\n<tool_call>\n", "\n<execution_result>\n", "\n<tool_call>\n{}\n</tool_call>"]
+WHOLE = [f"<tool_call>{GET}</tool_call>", "<think>a</think>", "a</think>", f"{OPEN}[1]</execution_result>"]
+
+
+@pytest.mark.parametrize("piece", [*TAGS, GET, *OPENED, *LINES, *WHOLE, " ", "\n", "x"])
 @pytest.mark.parametrize(
-    "piece",
-    [
-        *TAGS,
-        GET,
-        "<tool_call>{",
-        '<tool_call>"',
-        '<tool_call>\\"',
-        "<tool_call>[[",
-        f"<tool_call>{GET}</tool_call>",
-        "<think>a</think>",
-        "a</think>",
-        f"{OPEN}{{",
-        f"{OPEN}[1]</execution_result>",
-        " ",
-        "\n",
-        "x",
-    ],
+    "parse", [parse_assistant, parse_result, published_reply, published_result], ids=lambda f: f.__name__
 )
-@pytest.mark.parametrize("parse", [parse_assistant, parse_result], ids=lambda f: f.__name__)
 def test_twice_the_text_takes_at_most_twice_the_steps(parse, piece):
     few, many = steps_of(parse, piece * 200), steps_of(parse, piece * 400)
     assert many <= 2 * few + 20

@@ -124,9 +124,7 @@ def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls, old_th
 
 
 @given(
-    st.lists(replies, min_size=12, max_size=12),
-    st.sampled_from(KINDS),
-    st.sampled_from(["template", "keep"]),
+    st.lists(replies, min_size=12, max_size=12), st.sampled_from(KINDS), st.sampled_from(["template", "keep"])
 )
 @settings(max_examples=80, deadline=None)
 def test_every_prompt_and_what_was_sampled_on_it_stand_in_one_row_of_the_log(script, kind, old_thoughts):

@@ -45,11 +45,7 @@ def test_a_policy_is_evaluated_under_the_common_rules_with_its_text_read_as_trai
     assert params.played_method("start") == params.played_method("authors-2") == PRESETS["envace"]
 
 
-POLICIES = {
-    "eval": {"policies": ["start"]},
-    "tts": {"policy": "start"},
-    "fidelity": {"policies": ["start"]},
-}
+POLICIES = {"eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]}}
 
 
 @pytest.mark.parametrize("arm", [{"grounding": "off"}, {"reward": "none"}, {"rewards": "zero"}])

@@ -47,10 +47,7 @@ def test_a_gpu_size_fails_at_once_without_one(size, monkeypatch):
         ({"engine": {"python": "/no/such/python"}}, "cannot be started .* in engine.python"),
         ({"train": {"prompts": 97}}, "96 to train on, 97 a step: lower train.prompts"),
         ({"judge": {**JUDGE, "base_url": dead_url()}}, "does not answer .*or correct judge.base_url"),
-        (
-            {"judge": {**JUDGE, "base_url": "http://h", "key_env": "NO_SUCH_KEY"}},
-            "variable NO_SUCH_KEY",
-        ),
+        ({"judge": {**JUDGE, "base_url": "http://h", "key_env": "NO_SUCH_KEY"}}, "variable NO_SUCH_KEY"),
     ],
 )
 def test_what_is_missing_is_one_sentence_with_the_fix(sections, fix):
