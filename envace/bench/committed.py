@@ -1,6 +1,5 @@
 """What a committed run is worth, and the floors every score stands on.
 
-Flows in: a task and an episode whose calls the task's true world answered. Flows out: plain numbers.
 Invariant: the world's hidden state is consulted here and nowhere else; an item that cannot be judged raises,
 it never counts as failed.
 """

@@ -1,6 +1,5 @@
 """Two policies on the same tasks: the difference of a benchmark's own number, not of its raw rewards.
 
-Flows in: the sample records of both, and which score. Flows out: the difference with its interval.
 Invariant: what is differenced is the score itself, with its strata, weights and sums, over the tasks that
 both have scored; each resample draws the same tasks for both. Where both scored the same tasks, it is the
 difference of the two published scores. A score that is withheld for lack of a part has none.

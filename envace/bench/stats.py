@@ -1,9 +1,7 @@
 """Numbers with honest intervals: trials of one task are not independent, so tasks are what is resampled.
 
-Flows in: values a task, one a trial. Flows out: an estimate with its 95 % percentile interval.
 Invariant: an estimate is a function of means over tasks of the mean over a task's trials; the same input and
-seed give the same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval
-(None).
+seed give the same interval, whatever the order of tasks. Fewer than two tasks in a stratum leave no interval.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Sample records -> score records, behind a gate of completeness.
 
-Flows in: the samples that were seen and the plan of what should have been. Flows out: one `ScoreRecord` per
-metric, and the averages over the subsets of a benchmark.
 Invariant: scored + agent failures + infrastructure failures + missing = planned. A failure of the agent
 counts 0; one of the infrastructure has no score, and when more than `1 - min_complete` of the plan lacks one
-every number is withheld (None), what the harness itself would print included, so that losing samples can
-never raise one.
+every number is withheld (None), also what the harness itself would print: losing samples can never raise one.
 """
 
 from __future__ import annotations

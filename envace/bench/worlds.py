@@ -1,7 +1,5 @@
 """Committed executions: tasks of any kind of world in their true world, scored against its state.
 
-Flows in: a policy and tasks with an executable world. Flows out: one `SampleRecord` per (task, trial), in
-plan order, and the episodes behind them.
 Invariant: every trial starts from a fresh world with a seed that depends on the task, the trial and the
 evaluation's seed only, so that two policies can be compared in pairs. An episode that ended for reasons
 outside the policy has no score; one that ran into a budget is scored as it stands.

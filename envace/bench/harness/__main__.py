@@ -1,7 +1,5 @@
 """`python -m envace.bench.harness build [NAME ...] | list`: the environments of the upstream harnesses.
 
-Flows in: names of benchmarks. Flows out: built environments under `.harness/`, and a table of what is ready
-and what is missing and why.
 Invariant: one that cannot be built keeps none of the others from being built; the exit status is 0 only when
 all that were asked for are ready.
 """

@@ -1,10 +1,7 @@
-"""A pinned harness in an environment of its own, made once.
+"""A pinned harness in an environment of its own, `<root>/<ref>/` with `venv/`, `source/` and `ready.json`.
 
-Flows in: a `HarnessSpec`, `locks/harness/<lock>`, a package index and a git source on first use. Flows out:
-`<root>/<ref>/` with `venv/`, `source/` (git) and `ready.json`.
 Invariant: the folder of a `ref` is whole or absent: it is made as `<ref>.partial` and renamed. It is used
-only while its lock and data are those it was made from. Two versions are two folders. Once made, no network
-is needed.
+only while its lock and data are those it was made from. Once made, no network is needed.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ def build(spec: HarnessSpec, root: Path, say: Say = print) -> HarnessEnv:
         say(f"{spec.name}: somebody else is building {spec.ref}; waiting")
         held = lock.acquire(poll_interval=WAIT_S)
     with held:
-        return find(spec, root) or _make(spec, root.resolve(), say)  # somebody else may just have made it
+        return find(spec, root) or _make(spec, root.resolve(), say)
 
 
 def find(spec: HarnessSpec, root: Path) -> HarnessEnv | None:

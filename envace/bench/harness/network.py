@@ -1,8 +1,5 @@
-"""A network of its own for a job: nothing but the addresses it was given.
+"""A network of its own for a job: nothing but the addresses it was given, one unix socket each.
 
-Flows in: a job. Flows out: how to start it (`bwrap ...` or `unshare ...`), the ports to listen on inside, the
-job with its addresses as they are called there, and one unix socket an address, which leads to that address
-alone.
 Invariant: a loopback address keeps its name and port inside, any other becomes 127.0.0.1:<port>. Whatever
 host a request names, it goes to the one origin its socket stands for; TLS is spoken here, with verification;
 a redirect is handed back, never followed; an address that cannot be reached is a broken connection.

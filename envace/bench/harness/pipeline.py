@@ -1,7 +1,5 @@
 """One evaluation of one policy on one benchmark, from the pinned harness to score records.
 
-Flows in: an adapter and a request. Flows out: score records, sample records (one for each that was planned)
-and what every job left.
 Invariant: build, plan, probe, run, scrub, parse, complete, summarise, in this order; no harness starts before
 every role answers. A job is done when all its samples were seen and none failed for a reason that is not the
 agent's; only then is it not run again, unless what ended is complete enough for `min_complete`.

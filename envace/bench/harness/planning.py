@@ -1,6 +1,5 @@
 """What the adapters of all benchmarks plan with: options, tasks by hash, endpoints, processes of a driver.
 
-Flows in: an `EvalRequest`, the options of `params.yaml`. Flows out: typed options, task ids, `HarnessJob`s.
 Invariant: a key is named by its variable and never stands in a job; a limit picks the same tasks for every
 policy; a score says of thinking what the agent's server was told, never what was meant.
 """

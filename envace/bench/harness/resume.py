@@ -1,11 +1,9 @@
 """Which jobs of an evaluation are done, and what an unfinished one may find in its folder.
 
-Flows in: jobs and the hash of what their outcome depends on. Flows out: in a job's folder `begun.json`,
-`done.json` (or `ended.json`), and `again.json` with the samples that have no score, a judge's failure in a
-dialogue that was kept included: the driver plays those again, whatever its results say of them.
+A job's folder holds `begun.json`, `done.json` or `ended.json`, and `again.json` with the samples that have no
+score, a judge's failure in a dialogue that was kept included: the driver plays those again.
 Invariant: a job counts as done only under the very same hash, and only when each of its samples was seen and
-none failed for a reason that is not the agent's; else it has only ended. Files that no evaluation left are
-never touched.
+none failed for a reason that is not the agent's. Files that no evaluation left are never touched.
 """
 
 from __future__ import annotations

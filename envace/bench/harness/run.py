@@ -1,10 +1,8 @@
 """One job of a harness, from an empty folder to files that may be read.
 
-Flows in: a job and a built harness. Flows out: `RawRun`, the job's folder with its log, both without keys.
 Invariant: nothing the job started outlives `run_job`, however it ends; the job sees a minimal environment,
 its own keys, a home and a temporary folder that are thrown away, and no network but its addresses where the
-system allows that (`RawRun.isolated`). What it left is scrubbed before anybody reads it, also when it was
-interrupted.
+system allows that. What it left is scrubbed before anybody reads it, also when it was interrupted.
 """
 
 from __future__ import annotations

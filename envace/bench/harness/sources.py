@@ -1,10 +1,8 @@
-"""The files of a pinned git revision.
+"""The files of a pinned git revision, each held to its git blob id.
 
-Flows in: a `HarnessSpec`. Flows out: the files of exactly that revision, each held to its git blob id.
-Invariant: files are read out of git's objects, never out of a working tree, so that local changes cannot slip
-in; no name in a revision leads out of the target folder; nothing that is fetched is executed. What a
-repository lacks is taken from a wheel when a `JobCompletion` names it (read as an archive, not installed),
-and is reported otherwise.
+Invariant: files are read out of git's objects, never out of a working tree; no name in a revision leads out
+of the target folder; nothing that is fetched is executed. What a repository lacks is taken from a wheel when a
+`JobCompletion` names it (read as an archive, not installed), and is reported otherwise.
 """
 
 from __future__ import annotations

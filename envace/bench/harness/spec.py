@@ -1,7 +1,5 @@
 """The records between adapters and the harness runner, and what an adapter is.
 
-Flows in: parameters. Flows out: `HarnessSpec` (a pinned program) -> `HarnessEnv` (built), `EvalRequest` ->
-`HarnessJob`s -> `RawRun`s; adapters turn those into `SampleRecord`s and `ScoreRecord`s.
 Invariant: keys are named by the variable that holds them and never stand in a record. A sample's task is
 "<subset>/<upstream id>", so that subsets of one benchmark never collide.
 """
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Unpack
 from envace.types import JSON, Endpoint, SampleRecord, ScoreRecord
 
 if TYPE_CHECKING:
-    from envace.bench.summary import Identity
+    from envace.bench.scoring import Scoring
 
 Say = Callable[[str], None]  # progress, one line each
 
@@ -172,9 +170,6 @@ class Adapter(Protocol):
         env: HarnessEnv,
         request: EvalRequest,
         samples: Sequence[SampleRecord],
-        *,
-        bootstrap: int = 2000,
-        min_complete: float = 1.0,
-        **identity: Unpack[Identity],
+        **scoring: Unpack[Scoring],
     ) -> list[ScoreRecord]:
         """`upstream` and `strict` records side by side, each subset, then the benchmark's own averages."""
