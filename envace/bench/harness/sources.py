@@ -1,7 +1,7 @@
 """The files of a pinned git revision, each held to its git blob id.
 
 Invariant: files are read out of git's objects, never out of a working tree; no name in a revision leads out
-of the target folder; nothing that is fetched is executed. What a repository lacks is taken from a wheel when a
+of the target folder; nothing that is fetched is executed. What a repository lacks comes from a wheel when a
 `JobCompletion` names it (read as an archive, not installed), and is reported otherwise.
 """
 
