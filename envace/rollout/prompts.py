@@ -102,12 +102,7 @@ class PromptSet:
         return Template(self.texts["memory"]).substitute(body=escaped(memory.text))
 
     def rehearsal(
-        self,
-        ctx: CallContext,
-        records: Sequence[Record],
-        *,
-        show_thoughts: bool = False,
-        check: bool = False,
+        self, ctx: CallContext, records: Sequence[Record], *, show_thoughts: bool = False, check: bool = False
     ) -> RehearsalPrompt:
         """Everything REHEARSE may be shown about one call, cuttable line by line."""
         settings, shown = self.settings, self._choose(records, ctx.call)

@@ -17,16 +17,7 @@ from envace.policy.protocol import Completion, GenerationRequest, Policy
 from envace.rollout.few_shot import select_records
 from envace.rollout.interfaces import BROKEN, FLOOR, Answered, CallContext, ask, generation_of
 from envace.rollout.prompts import PromptSet, RehearsalPrompt
-from envace.types import (
-    FailureReason,
-    FinishReason,
-    Message,
-    Observation,
-    Role,
-    Source,
-    StopReason,
-    replace,
-)
+from envace.types import FailureReason, FinishReason, Message, Observation, Role, Source, StopReason, replace
 
 Fitted = tuple[tuple[Message, ...], tuple[int, ...], int]  # chat, ids, token budget
 

@@ -21,6 +21,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
+from envace.chat.text import dumps
 from envace.errors import DataError, ParamsError
 from envace.types import JSON, Message, Observation, Record, Source, Task, ToolCall
 
@@ -190,6 +191,6 @@ def play(
                 result = world.call(call).content
                 seen.append((call, result))
                 records.append(Record(turn=turn, call=call, result=result))
-                messages.append(Message(role="tool", content=json.dumps(result), name=call.name, turn=turn))
+                messages.append(Message(role="tool", content=dumps(result), name=call.name, turn=turn))
         messages.append(Message(role="assistant", content=said, turn=turn))
     return tuple(messages), tuple(records)

@@ -81,11 +81,7 @@ def test_shrinkage_gives_a_lone_episode_and_a_constant_group_something_to_be_com
 
 def test_turns_are_compared_with_the_same_turn_of_other_episodes():
     a, found = role_advantages(
-        [1.0, 0.5, 0.5, 0.3, 0.1],
-        ["x"] * 5,
-        [ACT] * 5,
-        list("aabab"),
-        turn_R=[0, 1, 0, 2, 2],
+        [1.0, 0.5, 0.5, 0.3, 0.1], ["x"] * 5, [ACT] * 5, list("aabab"), turn_R=[0, 1, 0, 2, 2]
     )
     np.testing.assert_allclose(a, [0.25, 0.0, -0.25, 0.1, -0.1])  # only a reached turn 1
     assert (found.groups, found.lone) == (3, 1)

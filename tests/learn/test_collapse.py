@@ -6,12 +6,7 @@ import math
 import pytest
 
 from envace.chat.transcript import leaves
-from envace.learn.collapse import (
-    collapse_metrics,
-    entropy_bits,
-    rehearsed,
-    state_entropy,
-)
+from envace.learn.collapse import collapse_metrics, entropy_bits, rehearsed, state_entropy
 from envace.types import (
     Episode,
     FailureReason,

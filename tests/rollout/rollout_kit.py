@@ -13,18 +13,7 @@ from envace.rollout.episode import run_episode
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
 from envace.rollout.sources import EnvironmentSource
-from envace.types import (
-    Answer,
-    Item,
-    Message,
-    Observation,
-    Record,
-    Role,
-    Source,
-    Task,
-    ToolCall,
-    Verdict,
-)
+from envace.types import Answer, Item, Message, Observation, Record, Role, Source, Task, ToolCall, Verdict
 
 RENDERER = ByteRenderer()
 COMPACT, FULL = load_prompt_set("compact"), load_prompt_set("full")

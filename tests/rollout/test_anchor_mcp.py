@@ -85,18 +85,6 @@ def test_a_bonus_holds_rehearsals_against_the_server(sessions):
     assert agreed == [None, 0.0] and sessions[0].asked == ["#2"]  # {"of": ..} and {"n": 1} share no key
 
 
-def test_what_the_server_refuses_is_a_true_refusal(sessions):
-    e = anchored([call("get", "#1"), call("get", "#3"), *ACTS[4:]])
-    assert [o.error for o in e.observations] == [False, True]
-    assert e.observations[1].content == {"error": "no such id"} and e.counters["errors"] == 1
-
-
-def test_a_server_that_breaks_ends_the_episode_and_is_let_go(sessions):
-    e = anchored([call("get", "#1"), call("get", "#die"), *ACTS[4:]])
-    assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None) and "reset" in e.stop_detail
-    assert sessions[0].closed
-
-
 def test_an_episode_that_never_reaches_an_anchor_opens_no_connection(sessions):
     e = anchored([call("get", "#1"), *ACTS[4:]])
     assert (e.stop, sessions) == (StopReason.DONE, [])

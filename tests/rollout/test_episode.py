@@ -1,6 +1,7 @@
 """One episode: flow over turns, reward, and every stop reason."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from rollout_kit import (
@@ -22,6 +23,7 @@ from envace.chat.contract import render_result
 from envace.config.method import PRESETS, Method
 from envace.policy.protocol import Completion
 from envace.policy.scripted import ScriptedPolicy
+from envace.rollout.sources import EnvironmentSource
 from envace.types import (
     Answer,
     FailureReason,
@@ -145,16 +147,6 @@ def test_a_failed_item_is_a_no_under_zero_and_earlier_turns_keep_what_they_earne
         assert {r.turn: r.reward for r in rows} == pytest.approx({0: 0.375, 1: 0.25})
 
 
-def test_a_judge_that_raises_is_a_failed_judge():
-    class Broken:
-        async def judge_turn(self, task, turn, messages):
-            raise OSError("judge is down")
-
-    e = play(two_roles(GOOD), judge=Broken())
-    assert (e.stop, e.reward) == (StopReason.JUDGE_FAILED, None)
-    assert "judge is down" in e.stop_detail
-
-
 def test_a_script_shorter_than_the_checklist_ends_well_and_counts_the_missing_turn():
     e = play(two_roles(["hello"]), task=replace(TASK, user_turns=()))
     assert (e.stop, e.reward) == (StopReason.DONE, 0.5)
@@ -266,52 +258,39 @@ def test_a_slow_judge_does_not_eat_the_deadline():
     assert (e.stop, e.reward) == (StopReason.DONE, 1.0)
 
 
-def test_a_policy_that_raises():
-    def broken(request):
-        raise RuntimeError("out of memory")
+def raising(error):
+    def speak(*args):
+        raise error
 
-    e = play(ScriptedPolicy(broken))
-    assert (e.stop, e.reward, e.stop_detail) == (
-        StopReason.POLICY_FAILED,
-        None,
-        "RuntimeError: out of memory",
-    )
+    return speak
 
 
-def test_a_policy_that_times_out_is_no_deadline():
-    def broken(request):
-        raise TimeoutError("read timeout")
-
-    assert play(ScriptedPolicy(broken)).stop is StopReason.POLICY_FAILED
+def of_policy(said, rehearse=None):
+    return {"policy": two_roles(GOOD, said) if rehearse else ScriptedPolicy(said)}
 
 
-def test_a_policy_that_raises_in_the_rehearse_role():
-    def broken(request):
-        raise RuntimeError("gone")
-
-    e = play(two_roles(GOOD, broken))
-    assert (e.stop, e.stop_detail) == (StopReason.POLICY_FAILED, "RuntimeError: gone")
+SHORT = Completion(text="a", output_ids=(1, 2), logprobs=(0.0,), finish=FinishReason.STOP)
+GIVEN_UP = Completion(text="a", output_ids=(1,), finish=FinishReason.ABORT)
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("played", "stop", "detail"),
     [
-        Completion(text="a", output_ids=(1, 2), logprobs=(0.0,), finish=FinishReason.STOP),
-        Completion(text="a", output_ids=(1,), finish=FinishReason.ABORT),
+        (of_policy(raising(RuntimeError("full"))), StopReason.POLICY_FAILED, "RuntimeError: full"),
+        (of_policy(raising(ValueError("gone")), "rehearse"), StopReason.POLICY_FAILED, "ValueError: gone"),
+        (of_policy(raising(TimeoutError("read"))), StopReason.POLICY_FAILED, "read"),  # no deadline
+        (of_policy(lambda request: SHORT), StopReason.POLICY_FAILED, "1 log-probabilities for 2"),
+        (of_policy(lambda request: GIVEN_UP), StopReason.POLICY_FAILED, "gave up"),
+        ({"source": SimpleNamespace(call=raising(KeyError("order")))}, StopReason.SOURCE_FAILED, "order"),
+        ({"judge": SimpleNamespace(judge_turn=raising(OSError("down")))}, StopReason.JUDGE_FAILED, "down"),
     ],
 )
-def test_an_unusable_completion_is_the_policys_failure(bad):
-    assert play(ScriptedPolicy(lambda request: bad)).stop is StopReason.POLICY_FAILED
-
-
-def test_a_source_that_raises():
-    class Broken(World):
-        def call(self, call):
-            raise KeyError("order")
-
-    e = play(two_roles(GOOD), source=Broken())
-    assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None)
-    assert "order" in e.stop_detail
+def test_what_a_plug_in_raises_or_cannot_give_names_who_failed(played, stop, detail):
+    played = {"policy": two_roles(GOOD), **played}
+    if "source" in played:
+        played["source"] = EnvironmentSource(played["source"])
+    e = play(**played)
+    assert (e.stop, e.reward) == (stop, None) and detail in e.stop_detail
 
 
 def test_cancellation_is_not_swallowed():

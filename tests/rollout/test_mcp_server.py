@@ -89,8 +89,7 @@ def test_a_long_response_is_cut(command):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    ("id", "words"),
-    [("#die", "failed to answer drop: Connection closed"), ("#slow", "within 20 s")],
+    ("id", "words"), [("#die", "failed to answer drop: Connection closed"), ("#slow", "within 20 s")]
 )
 def test_a_server_that_dies_or_sleeps_ends_the_episode_alone(id, words, command):
     e = true_episode(stdio(command, timeout_s=20 if id == "#slow" else 120), [call("drop", id), "a", "b"])

@@ -47,24 +47,6 @@ def test_a_misspelt_name_gets_the_nearest(root):
         named("compat")
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("memory.txt", None, "memory.txt is missing"),
-        ("section_call.txt", "no place to fill in", r"must hold \$body once"),
-        ("section_mood.txt", "$body", "is no section"),
-        ("settings.txt", "history: some", "history is 'some'"),
-        ("settings.txt", "history: [", "settings.txt is no YAML: while parsing"),
-        ("act.txt", b"\xff\xfe", "act.txt cannot be read as UTF-8 text"),
-    ],
-)
-def test_a_set_that_cannot_be_used_is_refused_before_anything_runs(file, text, words, root):
-    path = root / "mine" / file
-    path.unlink() if text is None else path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ParamsError, match=f"rollout.prompt_set: prompt set 'mine': .*{words}"):
-        named("mine")
-
-
 def test_every_stage_that_plays_depends_on_the_prompt_sets():
     stages = yaml.safe_load((PROJECT / "dvc.yaml").read_text())["stages"]
     deps = {name: stage.get("do", stage)["deps"] for name, stage in stages.items()}
@@ -73,14 +55,6 @@ def test_every_stage_that_plays_depends_on_the_prompt_sets():
     }
     assert {"policy", "train", "evaluate", "tts", "fidelity"} <= set(playing)
     assert [name for name, found in playing.items() if "envace/prompts" not in found] == []
-
-
-def test_what_a_run_remembers_follows_the_text_of_the_set(root):
-    before = prompts.load_prompt_set("mine").hash
-    assert before == prompts.load_prompt_set("full").hash  # a copy
-    (root / "mine/act.txt").write_text("Be brief.")
-    prompts.load_prompt_set.cache_clear()
-    assert prompts.load_prompt_set("mine").hash != before
 
 
 def test_what_stands_in_the_place_of_a_file_and_cannot_be_read_is_named(root):

@@ -25,9 +25,9 @@ from envace.config.method import Method
 from envace.errors import DataError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
-from envace.rollout.few_shot import donor, lend, select_records
+from envace.rollout.few_shot import donor
 from envace.rollout.interfaces import CallContext
-from envace.rollout.prompts import CUT_ORDER, ROOT, SECTIONS, PromptSettings, load_prompt_set
+from envace.rollout.prompts import ROOT, load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
 from envace.types import Message, Role, ToolCall, replace
 
@@ -44,7 +44,10 @@ def own(tmp_path, **files):
     """A copy of the full set with some files written anew; None removes one."""
     folder = shutil.copytree(ROOT / "full", tmp_path / "own")
     for stem, text in files.items():
-        (folder / f"{stem}.txt").unlink() if text is None else (folder / f"{stem}.txt").write_text(text)
+        path = folder / f"{stem}.txt"
+        path.unlink() if text is None else path.write_bytes(
+            text if isinstance(text, bytes) else text.encode()
+        )
     load_prompt_set.cache_clear()
     return load_prompt_set(str(folder))
 
@@ -61,12 +64,6 @@ def test_however_much_is_cut_the_rules_the_reply_and_the_call_stay_word_for_word
         assert rules == whole[0]
         assert all(line in body.content for name in ("reply", "call") for line in prompt.lines[name])
         assert prompt.lines["records"][0] in body.content or drop == 0  # the record that matches the call
-
-
-def test_sections_go_in_the_stated_order_and_each_before_the_next_begins():
-    prompt = FULL.rehearsal(context(history=LONG), RECORDS)
-    sections = [section for section, _ in prompt.cuts]
-    assert sections == sorted(sections, key=CUT_ORDER.index) and set(sections) == set(CUT_ORDER)
 
 
 @pytest.mark.parametrize("prompt_set", [COMPACT, FULL], ids=["compact", "full"])
@@ -127,29 +124,7 @@ def test_history_as_calls_shows_what_was_answered_alone_and_the_newest_of_it(tmp
     assert "secret wish" not in body[1].content
 
 
-def test_stable_parts_come_first_so_that_calls_of_one_task_share_a_prefix():
-    bodies = [
-        rehearse_messages(FULL, context(call=call, act_reply=said), RECORDS)[1].content
-        for call, said in ((GET_A, "a"), (ToolCall(name="drop", arguments={"id": "#b"}), "b"))
-    ]
-    shared = len(bodies[0][: next(k for k, (a, b) in enumerate(zip(*bodies)) if a != b)])
-    assert shared > bodies[0].index("<reply>") and SECTIONS == (
-        "tools",
-        "records",
-        "history",
-        "reply",
-        "call",
-    )
-
-
 # --- whose records --------------------------------------------------------------------------------
-
-
-def test_another_samples_records_replace_the_tasks_own():
-    others = (record(0, "get", "#z", {"state": "far"}),)
-    assert select_records(RECORDS, "other_sample", 1, GET_A, others) == list(others)
-    assert select_records(RECORDS, "other_sample", 1, GET_A) == []
-    assert select_records(RECORDS, "gold", 1, GET_A, others) == list(RECORDS)
 
 
 def test_the_donor_is_the_other_task_with_the_most_tools_in_common_and_always_the_same():
@@ -183,6 +158,10 @@ def test_the_donor_is_the_other_task_with_the_most_tools_in_common_and_always_th
         ("settings", "max_records: two", "max_records is 'two'"),
         ("settings", "max_records: -1", "max_records is -1"),
         ("settings", "max_records: true", "max_records is True"),
+        ("settings", "max_recrods: 2", "may hold only .*max_records"),
+        ("settings", "history: [", "settings.txt is no YAML: while parsing"),
+        ("memory", None, "memory.txt is missing"),
+        ("act", b"\xff\xfe", "act.txt cannot be read as UTF-8 text"),
     ],
 )
 def test_a_set_that_would_fail_in_an_episode_is_refused_when_it_is_loaded(stem, text, message, tmp_path):
@@ -202,10 +181,6 @@ def test_a_dollar_in_what_is_filled_in_stays_as_it_is():
     evil = ToolCall(name="get", arguments={"id": "$body ${rules} $$"})
     task = replace(TASK, tools=(tool("get"),))
     assert "$body ${rules} $$" in rehearse_messages(FULL, context(call=evil, task=task), RECORDS)[1].content
-
-
-def test_settings_have_defaults_that_are_allowed():
-    assert PromptSettings().history == "full"
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -241,17 +216,3 @@ def test_cut_from_the_left_the_rules_go_first_and_the_call_stays():
     )
     asyncio.run(source.answer(context(history=LONG)))
     assert list(seen[0]) == whole[100:] and source.counters == {"cut/prompts": 1, "cut/tokens": 100}
-
-
-def test_the_examples_of_another_sample_are_what_rehearse_is_shown():
-    lender = replace(TASK, id="lender", records=(record(0, "get", "#zebra", {"state": "far"}),))
-    seen = []
-
-    def rehearse(request):
-        seen.append(request.messages[1].content)
-        return '<execution_result>{"ok": 1}</execution_result>'
-
-    method = Method(few_shot="other_sample")
-    source = RehearsalSource(two_roles([], rehearse), RENDERER, FULL, method, PARAMS)
-    asyncio.run(source.answer(context(task=lend(TASK, [TASK, lender], method.few_shot))))
-    assert "#zebra" in seen[0] and '"state": "new"' not in seen[0]

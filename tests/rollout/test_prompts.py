@@ -21,7 +21,6 @@ from rollout_kit import (
 
 from envace.chat.transcript import matches
 from envace.config.method import Method
-from envace.errors import DataError
 from envace.rollout.few_shot import select_records
 from envace.rollout.interfaces import CallContext
 from envace.rollout.prompts import ROOT, load_prompt_set, with_head
@@ -52,10 +51,13 @@ def shown(prompt_set, ctx, records=RECORDS, **more):
         ("past_only", 1, [0, 1]),
         ("leave_one_out", 1, [1, 2]),
         ("none", 1, []),
+        ("other_sample", 1, [0]),
     ],
 )
 def test_few_shot_modes(mode, turn, kept):
-    assert select_records(RECORDS, mode, turn, GET_A) == [RECORDS[i] for i in kept]
+    others = (record(0, "get", "#z", {"state": "far"}),)
+    shown = others if mode == "other_sample" else RECORDS
+    assert select_records(RECORDS, mode, turn, GET_A, others) == [shown[i] for i in kept]
 
 
 def test_a_match_ignores_the_order_of_arguments():
@@ -193,13 +195,3 @@ def test_acts_text_stands_below_the_tasks_own_and_compact_adds_none():
     plain = tuple(RENDERER.render(TASK.prefix, TASK.tools))
     assert first_prompt(COMPACT) == first_prompt(FULL, "none") == plain
     assert first_prompt(FULL) == tuple(RENDERER.render(with_head(TASK.prefix, FULL.texts["act"]), TASK.tools))
-
-
-def test_a_set_with_a_missing_file_or_an_unknown_setting_says_so(tmp_path):
-    with pytest.raises(DataError, match=r"settings.txt is missing"):
-        load_prompt_set(str(tmp_path / "nowhere"))
-    copy = tmp_path / "own"
-    shutil.copytree(ROOT / "compact", copy)
-    (copy / "settings.txt").write_text("max_recrods: 2")
-    with pytest.raises(DataError, match="max_records"):
-        load_prompt_set(str(copy))

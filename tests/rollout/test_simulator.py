@@ -13,7 +13,7 @@ from envace.config import parse, to_dict
 from envace.errors import ParamsError
 from envace.rollout.episode import run_episode
 from envace.rollout.sources import make_source
-from envace.types import FailureReason, Role, Source, StopReason, replace
+from envace.types import Role, Source, StopReason, replace
 
 ACTS = [call("get") + call("get", "#b"), "it is new", "bye"]
 SETTINGS = {"model": "sim", "attempts": 2, "timeout_s": 5}
@@ -120,14 +120,6 @@ def test_without_a_length_of_its_own_it_has_the_policys(serve):
     assert {body["max_tokens"] for body in server.bodies} == {PARAMS.response_tokens}
 
 
-def test_thoughts_are_no_response_and_a_broken_contract_is_an_error_with_a_name(serve):
-    texts = iter(["<think>\nhm\n</think>\n" + render_result({"n": 1}), "shipped"])
-    e = play(parsed(serve(lambda: (200, {}, next(texts), 0)).url), [call("get"), call("get"), "a", "b"])
-    assert e.observations[0].content == {"n": 1} and e.observations[0].failure is None
-    assert (e.observations[1].error, e.observations[1].failure) == (True, FailureReason.NO_RESULT_TAG)
-    assert e.stop is StopReason.DONE and e.counters["failure/no_result_tag"] == 1
-
-
 @pytest.mark.parametrize(
     ("answer", "settings", "words"),
     [
@@ -146,11 +138,6 @@ def test_a_simulator_that_cannot_be_used_ends_the_episode_with_its_address(
     assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None)
     assert words in e.stop_detail and server.url in e.stop_detail
     assert len(server.bodies) <= 4  # two calls, two attempts each
-
-
-def test_a_dead_simulator_is_no_failure_of_the_policy():
-    e = play(parsed("http://127.0.0.1:9/v1", attempts=1))
-    assert e.stop is StopReason.SOURCE_FAILED and "127.0.0.1:9" in e.stop_detail
 
 
 def test_a_server_that_drips_is_left_at_the_deadline():

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from envace.chat.text import canonical
+from envace.chat.text import canonical, dumps
 from envace.chat.validate import validate_call
 from envace.types import JSON, Message, Record, Task, ToolCall
 from envace.worlds.registry import make_world
@@ -104,5 +104,5 @@ def from_records(
             dialogue.append(Message(role="user", content=user_turns[turn - 1], turn=turn))
         for r in (r for r in records if r.turn == turn):
             dialogue.append(Message(role="assistant", content="", calls=(r.call,), turn=turn))
-            dialogue.append(Message(role="tool", content=json.dumps(r.result), name=r.call.name, turn=turn))
+            dialogue.append(Message(role="tool", content=dumps(r.result), name=r.call.name, turn=turn))
     return tuple(dialogue)
