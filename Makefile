@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: harnesses warmstart help repro study test test-all fuzz speed venv up down status params size lock lint structure report clean
+.PHONY: harnesses warmstart worker nightly help repro study test test-all fuzz speed venv up down status params size lock lint structure report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -51,6 +51,12 @@ down: venv ## stop them
 
 status: venv ## which servers run, and where
 	@$(PY) -m flows.services status
+
+worker: venv ## serve the schedule (cron prefect.cron) until make down; needs make up
+	@$(PY) -m flows.deploy worker
+
+nightly: venv ## run the scheduled pipeline now: make up worker nightly
+	@$(PY) -m flows.deploy nightly
 
 params: venv ## check params.yaml and print the resolved method
 	@$(PY) -m envace.params

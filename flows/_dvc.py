@@ -16,15 +16,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import networkx as nx
 
 from envace.errors import EnvironmentUnready, StageFailed, UserError
 from envace.io import children, processes
-
-if TYPE_CHECKING:
-    from dvc.stage import Stage
+from envace.io.files import read_state
 
 Graph: TypeAlias = "nx.DiGraph[str]"
 """Stage names, with edges from what is needed to what needs it, in an order that respects that."""
@@ -51,18 +49,15 @@ def graph(root: Path, targets: Iterable[str] = ()) -> Graph:
 
     try:
         with Repo(str(root)) as repo:
-            needs = nx.relabel_nodes(repo.index.graph, {s: _name(s) for s in repo.index.graph})
+            # as `dvc repro` takes them at the project's root, wherever this process stands
+            names = {s: s.name if s.path_in_repo == "dvc.yaml" else s.path_in_repo for s in repo.index.graph}
+            needs = nx.relabel_nodes(repo.index.graph, names)
     except DvcException as e:
         raise UserError(f"DVC cannot read this project's stages: {e}") from None
     found: Graph = nx.DiGraph()
     found.add_nodes_from(nx.dfs_postorder_nodes(needs))
     found.add_edges_from((parent, child) for child, parent in needs.edges)
     return needed(found, targets)
-
-
-def _name(stage: Stage) -> str:
-    """As `dvc repro` takes it at the project's root, wherever this process stands."""
-    return str(stage.name if stage.path_in_repo == "dvc.yaml" else stage.path_in_repo)
 
 
 def needed(dag: Graph, targets: Iterable[str]) -> Graph:
@@ -132,13 +127,11 @@ class Commands:
         """
         note = self.state / "failed" / f"{stage}.json"
         note.unlink(missing_ok=True)
-        forced = ["--force"] if force else []
-        code, output = self.run(
-            _command("--wait-for-lock", "repro", "-s", *forced, stage), stage, parent_task
-        )
+        command = _command("--wait-for-lock", "repro", "-s", *(["--force"] if force else []), stage)
+        code, output = self.run(command, stage, parent_task)
         if code:
-            said = json.loads(note.read_text())["message"] if note.is_file() else _last_error(output)
-            raise StageFailed(said)
+            said = read_state(note, dict) or {}
+            raise StageFailed(said.get("message") or _last_error(output))
         return stage not in (name for name, _ in SKIPPED.findall(output))
 
     def run(self, argv: list[str], label: str, env: Mapping[str, str]) -> tuple[int, str]:

@@ -20,19 +20,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from envace.config import Params
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
+from envace.io.addresses import ask_this_machine_directly
 from envace.io.files import write_text
 from envace.io.redact import Redactor
 from envace.params import load_checked
 from flows import _signals, services
 from tasks.run import Run, log_path, state_dir, write_log
-
-if TYPE_CHECKING:
-    from prefect import Flow
 
 PARENT_TASK = "ENVACE_PARENT_TASK_RUN_ID"  # Prefect task run the stage's flow run hangs under
 PARENT_RUN = "ENVACE_PARENT_RUN_ID"  # MLflow run the stage's run is a child of
@@ -88,6 +86,7 @@ def run_command(name: str, state: Path, work: Callable[[], None]) -> int:
     try:
         with _signals.interruptible():
             (state / "failed" / f"{name}.json").unlink(missing_ok=True)
+            ask_this_machine_directly()
             work()
         return 0
     except SystemExit:
@@ -112,22 +111,26 @@ def _run(stage: StageFlow, name: str, arguments: Arguments, root: Path) -> None:
         run.log = stack.enter_context(stage_run(run, stage.sections, arguments, policy))
         stack.enter_context(_signals.finishing(partial(run.log.end, "KILLED")))
         run_as_flow(stage, run, arguments)
-        note_cost(run)
-
-
-def note_cost(run: Run) -> None:
-    """How long the stage took: on its MLflow run, and in `.state/costs/` for the report."""
-    seconds = time.time() - run.started
-    run.metrics({"cost/seconds": seconds})
-    write_text(run.state / "costs" / f"{run.name}.json", json.dumps({"seconds": seconds}))
+        seconds = time.monotonic() - run.started  # on its MLflow run, and in `.state/costs/` for the report
+        run.metrics({"cost/seconds": seconds})
+        write_text(run.state / "costs" / f"{run.name}.json", json.dumps({"seconds": seconds}))
 
 
 def run_as_flow(stage: StageFlow, run: Run, arguments: Arguments) -> None:
-    """Run the stage's function as a Prefect flow, under the pipeline's task when there is one."""
+    """Run the stage's function as a Prefect flow, under the pipeline's task when there is one. Its page shows
+    what the stage says and leads to its MLflow run.
+
+    Prefect offers no public way to attach a flow run to a task of another process; the one semi-internal call
+    is kept here, and without a parent the flow is just called.
+    """
     import prefect
+    from prefect.artifacts import create_link_artifact
 
     def body(**given: str | int) -> None:
         run.log.tags({"prefect.flow_run_id": prefect.runtime.flow_run.id})
+        if link := services.link_of_run(run.log):
+            create_link_artifact(link, f"MLflow run of {run.name}", key="mlflow-run")
+        run.also_say = prefect.get_run_logger().info
         try:
             with _signals.interruptible(), run.redactor.guarding():  # Prefect put its own handler in place
                 stage.fn(run, **given)
@@ -138,35 +141,24 @@ def run_as_flow(stage: StageFlow, run: Run, arguments: Arguments) -> None:
     body.__name__, body.__doc__, body.__module__ = stage.name, stage.fn.__doc__, stage.fn.__module__
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in stage.arguments]
     setattr(body, "__signature__", inspect.Signature(parameters))  # noqa: B010
-    as_flow = prefect.flow(name=stage.name, flow_run_name=run.name, validate_parameters=False, retries=0)
+    flow = prefect.flow(name=stage.name, flow_run_name=run.name, validate_parameters=False, retries=0)(body)
+    parent, given = os.environ.get(PARENT_TASK, ""), dict(arguments)
     try:
-        nested_call(as_flow(body), arguments, os.environ.get(PARENT_TASK, ""), run.name)
-    except BaseException as e:
-        # also when the signal took the temporary server with it
-        if _signals.interrupted() or _signals.stems_from_signal(e):
+        if not parent:
+            flow(**given)
+            return
+        from prefect.client.orchestration import get_client
+        from prefect.flow_engine import run_flow
+
+        with get_client(sync_client=True) as client:
+            flow_run = client.create_flow_run(
+                flow, name=run.name, parameters=given, parent_task_run_id=UUID(parent)
+            )
+        run_flow(flow, flow_run=flow_run, parameters=given)
+    except BaseException:
+        if _signals.interrupted():  # also when the signal took the temporary server with it
             raise KeyboardInterrupt("SIGTERM") from None
         raise
-
-
-def nested_call(flow: Flow[..., None], arguments: Arguments, parent_task: str, name: str) -> None:
-    """Call a flow so that it shows under a task of another process.
-
-    Prefect offers no public way to attach to a parent; the one semi-internal call is kept here, and without
-    a parent the flow is just called.
-    """
-    if not parent_task:
-        flow(**arguments)
-        return
-    from uuid import UUID
-
-    from prefect.client.orchestration import get_client
-    from prefect.flow_engine import run_flow
-
-    with get_client(sync_client=True) as client:
-        given = dict(arguments)
-        parent = UUID(parent_task)
-        flow_run = client.create_flow_run(flow, name=name, parameters=given, parent_task_run_id=parent)
-    run_flow(flow, flow_run=flow_run, parameters=given)
 
 
 def check_prefect() -> None:
@@ -201,18 +193,12 @@ def report_failure(error: BaseException, name: str, state: Path) -> int:
         code, message = _signals.INTERRUPTED, "interrupted"
     else:
         code, message = (error.exit_code if isinstance(error, UserError) else 1), describe(error)
-        message += "" if "log:" in message else f" (log: {_shown(log)})"
+        shown = log.relative_to(Path.cwd()) if log.is_relative_to(Path.cwd()) else log
+        message += "" if "log:" in message else f" (log: {shown})"
     try:
         write_log(log, redact("".join(traceback.format_exception(error))))
-        note = state / "failed" / f"{name}.json"
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps({"exit": code, "message": redact(message)}))
-    except OSError as e:
+        write_text(state / "failed" / f"{name}.json", json.dumps({"exit": code, "message": redact(message)}))
+    except (OSError, EnvironmentUnready) as e:
         message += f" (and no log could be written: {e})"
     print(f"{name}: {redact(message)}", file=sys.stderr, flush=True)
     return code
-
-
-def _shown(path: Path) -> Path:
-    """Relative to the project where possible."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -24,8 +24,8 @@ _finishers: list[Callable[[], None]] = []
 
 
 def interrupted() -> bool:
-    """A signal arrived since the process began."""
-    return _arrived.is_set()
+    """A signal arrived since the process began; it may have been seen by Prefect alone, a moment ago."""
+    return _arrived.wait(0.1)
 
 
 def allow(seconds: float) -> None:
@@ -111,17 +111,3 @@ def _listen() -> None:
 
     threading.Thread(target=read, daemon=True).start()
     _listening.set()
-
-
-def stems_from_signal(error: BaseException) -> bool:
-    """A signal, ours or one Prefect caught, is in the chain of causes."""
-    from prefect.exceptions import ExternalSignal
-
-    seen: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in seen:
-        if isinstance(link, (KeyboardInterrupt, ExternalSignal)):
-            return True
-        seen.append(link)
-        link = link.__cause__ or link.__context__
-    return False

@@ -11,10 +11,10 @@ from tasks.run import Run
 @stage("baseline", sections=("bench",))
 def baseline(run: Run, name: str) -> None:
     """Write the card of baseline NAME."""
+    from tasks.artifacts import record_policy
     from tasks.baselines import write_baseline
-    from tasks.tracking import record_model
 
-    record_model(run, write_baseline(run, name, run.path("models", name)))
+    record_policy(run, write_baseline(run, name, run.path("models", name)))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from tasks.run import Run
 @stage("export", policy=lambda params, training: training)
 def export(run: Run, training: str) -> None:
     """Export trained weights; TRAINING is <arm>-<seed>."""
-    from tasks.tracking import record_model
+    from tasks.artifacts import record_policy
     from tasks.training import export_weights
 
     ref = export_weights(run, *split_run(training))
-    record_model(run, ref)
+    record_policy(run, ref)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from tasks.run import Run
 @stage("fidelity", sections=("rollout", "judge", "eval", "fidelity"), policy=lambda params, policy: policy)
 def fidelity(run: Run, policy: str) -> None:
     """Measure how true a policy's rehearsals are, and the collusion gap."""
-    from tasks.fidelity import measure_fidelity, write_fidelity
+    from tasks.fidelity import measure_fidelity
     from tasks.rows import note_rows
 
     note_rows(run, "held")
-    write_fidelity(run, policy, measure_fidelity(run, policy))
+    measure_fidelity(run, policy)
 
 
 if __name__ == "__main__":

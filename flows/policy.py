@@ -11,11 +11,11 @@ from tasks.run import Run
 @stage("policy", sections=("policy", "rollout", "desk"))
 def policy(run: Run) -> None:
     """Make or fetch the start policy."""
+    from tasks.artifacts import record_policy
     from tasks.models import make_start
-    from tasks.tracking import record_model
 
     ref = make_start(run, run.path("models", "start"))
-    record_model(run, ref)
+    record_policy(run, ref)
 
 
 if __name__ == "__main__":

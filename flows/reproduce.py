@@ -34,6 +34,7 @@ from envace.data.source_changes import must_stage_again
 from envace.errors import EnvironmentUnready, UserError, describe
 from envace.io import processes
 from envace.params import load_checked
+from envace.track.run_log import RunLog
 from flows import _dvc, _entry, _signals, services
 from tasks.preflight import preflight
 from tasks.run import ANEW, state_dir
@@ -147,14 +148,19 @@ def _run_stages(
     """All stages under one MLflow parent, which has the summary also when one of them fails; `anew` trains
     again also what was trained."""
     import prefect.runtime
+    from prefect.client.orchestration import get_client
 
+    from tasks.artifacts import log_report
     from tasks.summary import log_summary
     from tasks.tracking import ProjectStore, ended, tag_stage_hashes
 
+    with get_client(sync_client=True) as client:
+        url = str(client.api_url)  # also of a temporary server, which the stages share
     store = ProjectStore(params, root, state)
-    with ended(store.start_parent()) as parent:
-        env = stage_environment(parent.run_id) | ({ANEW: parent.run_id} if anew else {})
-        commands = _dvc.Commands(root, state, env)
+    with ended(store.start_parent("reproduce")) as parent:
+        env = {INSIDE: "1", _entry.PARENT_RUN: parent.run_id, "PREFECT_API_URL": url}
+        env |= {ANEW: parent.run_id} if anew else {}
+        commands = _dvc.Commands(root, state, _dvc.environment(**env))
         with ending(commands, partial(parent.end, "KILLED")):
             if flow_run := prefect.runtime.flow_run.id:
                 parent.tags({"prefect.flow_run_id": flow_run})
@@ -165,17 +171,23 @@ def _run_stages(
                 if not parent.degraded:  # MLflow is still there
                     tag_stage_hashes(store, parent.run_id, root)
             _raise_first_failure(states)
+            log_report(parent, root)
+        told = _ending(root, state, parent, flow_run)
     cached = sum(state.name == "Cached" for state in states.values())
     print(f"pipeline done: {len(states) - cached} stage(s) ran, {cached} unchanged", flush=True)
+    print("\n".join(told), flush=True)
 
 
-def stage_environment(parent_run: str) -> dict[str, str]:
-    """What stages need to hang themselves under this run, and to share its temporary server."""
-    from prefect.client.orchestration import get_client
+def _ending(root: Path, state: Path, parent: RunLog, flow_run: str | None) -> list[str]:
+    """What a person wants to know at the end: the gain, where the report is, and where to look."""
+    from tasks.summary import verdict
 
-    with get_client(sync_client=True) as client:
-        url = str(client.api_url)
-    return _dvc.environment(**{INSIDE: "1", _entry.PARENT_RUN: parent_run, "PREFECT_API_URL": url})
+    report, ui = root / "report/index.html", services.read(state).get("prefect", {}).get("ui")
+    mlflow = services.link_of_run(parent)
+    lines = [verdict(root), f"report: {report}" if report.is_file() else ""]
+    lines += [f"MLflow: {mlflow}" if mlflow else "make up shows the runs in MLflow and Prefect"]
+    lines += [f"Prefect: {ui}/runs/flow-run/{flow_run}" if mlflow and ui and flow_run else ""]
+    return list(filter(None, lines))
 
 
 def _submit(params: Params, dag: _dvc.Graph, force: set[str], commands: _dvc.Commands) -> dict[str, State]:

@@ -1,7 +1,7 @@
 """The Prefect and MLflow servers, started and stopped by hand: `python -m flows.services up|down|status`.
 
-Flows in: ports of params.yaml. Flows out: two detached processes, `.state/services.json` naming them, logs
-under `.state/logs/`, and their addresses in the environment of stages (`use`).
+Flows in: ports of params.yaml. Flows out: detached processes, `.state/services.json` naming them, logs under
+`.state/logs/`, and their addresses in the environment of stages (`use`).
 Invariant: both servers keep their data under `.state/`, the same stores stages use without them; only
 processes named in services.json, with the same start time, are ever stopped.
 """
@@ -9,11 +9,11 @@ processes named in services.json, with the same start time, are ever stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,10 @@ from pathlib import Path
 from envace.config import Params, load
 from envace.errors import EnvironmentUnready, boundary
 from envace.io import children, processes
-from envace.io.files import write_json
+from envace.io.addresses import ask_this_machine_directly
+from envace.io.files import read_state, write_json
+from envace.track.run_log import RunLog
+from envace.track.store import artifacts_uri, connect, default_uri
 from tasks.run import log_path, state_dir
 
 START_S = 180.0
@@ -32,26 +35,23 @@ Entry = dict[str, str | int]
 
 
 def read(state: Path) -> dict[str, Entry]:
-    """{service: entry} as `up` wrote it."""
-    try:
-        found: dict[str, Entry] = json.loads((state / "services.json").read_text())
-        return found
-    except (FileNotFoundError, ValueError):
-        return {}
+    """{service: entry} as it was written. Raises EnvironmentUnready for a damaged file."""
+    found = read_state(state / "services.json", dict, "delete it and run make up again") or {}
+    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 
 
 def running(entry: Entry) -> bool:
     """Its process lives."""
     who = processes.ProcessIdentity.read(entry)
-    return who is not None and processes.here(who) and processes.alive(who)
+    return who is not None and processes.alive(who)
 
 
 def use(state: Path) -> dict[str, str]:
     """Point this process at the running servers; returns what was set. A variable the user set wins."""
     chosen = {}
     for service, entry in read(state).items():
-        variable = VARIABLES[service]
-        if os.environ.get(variable):
+        variable = VARIABLES.get(service, "")
+        if not variable or os.environ.get(variable):
             continue
         if running(entry):
             os.environ[variable] = chosen[variable] = str(entry["url"])
@@ -60,10 +60,17 @@ def use(state: Path) -> dict[str, str]:
     return chosen
 
 
+def link_of_run(log: RunLog) -> str:
+    """The page of an MLflow run; empty without a server."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri.startswith("http") or log.degraded:
+        return ""
+    experiment = log.client.get_run(log.run_id).info.experiment_id
+    return f"{uri.rstrip('/')}/#/experiments/{experiment}/runs/{log.run_id}"
+
+
 def up(params: Params, state: Path) -> None:
     """Start what is not running yet; returns when both answer."""
-    from envace.track.store import connect, default_uri
-
     known = {name: entry for name, entry in read(state).items() if running(entry)}
     ports = {"prefect": params.prefect.port, "mlflow": params.mlflow.port}
     wanted = {name: port for name, port in ports.items() if name not in known}
@@ -71,7 +78,7 @@ def up(params: Params, state: Path) -> None:
         check_port(name, port)
     if "mlflow" in wanted:
         connect(default_uri(state), state)  # the database is made once, here
-    started = {name: _start(name, port, state) for name, port in wanted.items()}
+    started = {name: _start_server(name, port, state) for name, port in wanted.items()}
     write_json(state / "services.json", known | started)
     try:
         for name, entry in started.items():
@@ -97,29 +104,33 @@ def check_port(service: str, port: int) -> None:
             ) from None
 
 
-def _command(service: str, port: int, state: Path) -> list[str]:
-    from envace.track.store import default_uri
-
-    address = ["--host", HOST, "--port", str(port)]
+def _start_server(service: str, port: int, state: Path) -> Entry:
+    base, address = f"http://{HOST}:{port}", ["--host", HOST, "--port", str(port)]
     if service == "prefect":
-        return [sys.executable, "-m", "prefect", "server", "start", *address]
-    artifacts = (state / "mlartifacts").resolve().as_uri()
-    stores = ["--backend-store-uri", default_uri(state), "--artifacts-destination", artifacts]
-    return [sys.executable, "-m", "mlflow", "server", *address, "--workers", "1", *stores]
-
-
-def _start(service: str, port: int, state: Path) -> Entry:
-    base = f"http://{HOST}:{port}"
-    api = f"{base}/api" if service == "prefect" else base
-    env = {k: v for k, v in os.environ.items() if k not in (*VARIABLES.values(), processes.OWNERS)}
-    if service == "prefect":
+        api, command, env = f"{base}/api", ["prefect", "server", "start"], {}
         env["PREFECT_SERVER_UI_API_URL"] = api
-    log = log_path(state, f"{service}-server")
+    else:
+        api, command, env = base, ["mlflow", "server", "--workers", "1"], {}
+        command += [
+            "--backend-store-uri",
+            default_uri(state),
+            "--artifacts-destination",
+            artifacts_uri(state),
+        ]
+    who = start(f"{service}-server", [*command, *address], state, env, without=tuple(VARIABLES.values()))
+    return {"url": api, "ui": base, "health": f"{api}/health", "port": port, **who}
+
+
+def start(
+    name: str, module: Sequence[str], state: Path, env: dict[str, str], without: Sequence[str] = ()
+) -> Entry:
+    """Start `python -m ...` detached, its output in a log; the identity of its process."""
+    log, left_out = log_path(state, name), {*without, processes.OWNERS}
     log.parent.mkdir(parents=True, exist_ok=True)
+    given = {k: v for k, v in os.environ.items() if k not in left_out} | env
     with log.open("ab") as out:
-        child = children.start(_command(service, port, state), env=env, output=out)
-    where: Entry = {"url": api, "ui": base, "health": f"{api}/health", "port": port}
-    return {**where, **asdict(processes.identify(child.popen.pid))}
+        child = children.start([sys.executable, "-m", *module], env=given, output=out)
+    return asdict(processes.identify(child.popen.pid))
 
 
 def _wait(service: str, entry: Entry, log: Path) -> None:
@@ -144,19 +155,18 @@ def _stop(entry: Entry) -> bool:
 
 
 def down(state: Path) -> None:
-    """Stop the servers `up` started."""
-    for name, entry in read(state).items():
+    """Stop the worker and the servers that were started here."""
+    for name, entry in reversed(read(state).items()):
         print(f"{name}: {'stopped' if _stop(entry) else 'was not running'}")
     (state / "services.json").unlink(missing_ok=True)
 
 
 def status(state: Path) -> None:
-    """One line a server."""
+    """One line a server, and one for the worker where there is one."""
     found = read(state)
-    for name in VARIABLES:
-        entry = found.get(name)
-        alive = entry is not None and running(entry)
-        print(f"{name}: {entry['ui']} (pid {entry['pid']})" if entry and alive else f"{name}: not running")
+    for name in dict.fromkeys((*VARIABLES, *found)):
+        entry = found.get(name, {})
+        print(f"{name}: {entry['ui']} (pid {entry['pid']})" if running(entry) else f"{name}: not running")
 
 
 def main() -> None:
@@ -165,6 +175,7 @@ def main() -> None:
     cli.add_argument("what", choices=("up", "down", "status"))
     what, state = cli.parse_args().what, state_dir(Path.cwd())
     with boundary("services"):
+        ask_this_machine_directly()
         state.mkdir(parents=True, exist_ok=True)
         if what == "up":
             up(load(), state)

@@ -12,11 +12,11 @@ from tasks.run import Run
 @stage("sft", sections=("policy", "sft", "rollout", "desk"), policy=lambda params, seed: "start")
 def sft(run: Run, seed: int) -> None:
     """Go on with supervised training, with one seed."""
+    from tasks.artifacts import record_policy
     from tasks.models import make_supervised
-    from tasks.tracking import record_model
 
     ref = make_supervised(run, seed, run.path("models", f"sft-{seed}"))
-    record_model(run, ref)
+    record_policy(run, ref)
 
 
 if __name__ == "__main__":

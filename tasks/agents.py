@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from envace.config import BaselineParams, BenchParams, Params, RoleParams
+from envace.chat.renderer import HFRenderer
+from envace.config import BaselineParams, BenchParams, RoleParams
 from envace.policy.card import read_card
+from envace.serving.checks import check_served_prompts
+from envace.serving.scripted import scripted
+from envace.serving.serve import Vllm, serve
 from envace.types import Endpoint, PolicyRef, Sampling, replace
 from tasks.run import Run
-
-if TYPE_CHECKING:
-    from envace.serving.serve import Vllm
 
 SERVER_CONTEXT = 32768  # tokens, of a baseline's server whose context is not given
 
@@ -28,16 +28,9 @@ def agent_of(run: Run, policy: str, folder: Path | None = None) -> Iterator[tupl
     """An address at which the policy answers, and its card; weights are served for as long as the block
     lasts.
     """
-    from envace.serving.serve import serve
-
     p, own = run.params.bench, folder or run.path("models", policy)
     ref, base = read_card(own), p.baselines.get(policy, BaselineParams())
-    asked = {
-        "sampling": Sampling(
-            temperature=p.temperature, top_p=p.top_p, top_k=p.top_k, max_tokens=p.max_tokens
-        ),
-        "extra_body": base.extra_body,
-    }
+    sampling = Sampling(temperature=p.temperature, top_p=p.top_p, top_k=p.top_k, max_tokens=p.max_tokens)
     if ref.kind == "endpoint":
         yield (
             Endpoint(
@@ -45,66 +38,56 @@ def agent_of(run: Run, policy: str, folder: Path | None = None) -> Iterator[tupl
                 model=base.model,
                 key_env=base.key_env,
                 context=base.context or SERVER_CONTEXT,
-                **asked,
+                sampling=sampling,
+                extra_body=base.extra_body,
             ),
             ref,
         )
         return
-    with serve(
-        base.uri or own,
-        name=policy,
-        revision=base.revision,
-        device=run.params.engine.device,
-        context=base.context or p.context,
-        thinking=thinks(p, base),
-        concurrency=p.concurrency,
-        vllm=vllm_of(run.params, base),
-        say=run.say,
-        log=run.state / "logs" / f"serve-{policy}.log",
-    ) as endpoint:
-        if not base.uri:
-            check_prompts(run, endpoint, policy, own)
-        # said also where it is every token: else the weights' own generation_config counts
-        asked["extra_body"] = {"top_k": p.top_k} | base.extra_body
-        yield replace(endpoint, **asked), ref
-
-
-def check_prompts(run: Run, endpoint: Endpoint, policy: str, folder: Path) -> None:
-    """Before any harness starts: what is served shows the policy the prompts of training. Raises
-    ParamsError.
-    """
-    from envace.chat.renderer import HFRenderer
-    from envace.serving.checks import check_served_prompts
-
-    start, thinking = run.path("models/start"), run.params.bench.thinking
-    trained_on = HFRenderer.of(start if start.is_dir() else folder, thinking)
-    check_served_prompts(endpoint, trained_on, thinking, policy)
-    run.say(f"{policy} is shown the prompts of training")
-
-
-def vllm_of(params: Params, base: BaselineParams) -> Vllm:
-    """vLLM of the trainer's environment, with its share of the GPUs."""
-    from envace.serving.serve import Vllm
-
-    e, p = params.engine, params.bench
-    return Vllm(
+    e = run.params.engine
+    vllm = Vllm(
         python=e.python,
         tensor_parallel=e.tensor_parallel,
         gpu_memory=e.gpu_memory,
         tool_parser=base.tool_parser or p.tool_parser,
         reasoning_parser=base.reasoning_parser or p.reasoning_parser,
     )
+    with serve(
+        base.uri or own,
+        name=policy,
+        revision=base.revision,
+        device=e.device,
+        context=base.context or p.context,
+        thinking=thinks(p, base),
+        concurrency=p.concurrency,
+        vllm=vllm,
+        say=run.say,
+        log=run.state / "logs" / f"serve-{policy}.log",
+    ) as endpoint:
+        if not base.uri:
+            check_prompts(run, endpoint, policy, own)
+        # top_k is said also where it is every token: else the weights' own generation_config counts
+        yield replace(endpoint, sampling=sampling, extra_body={"top_k": p.top_k} | base.extra_body), ref
+
+
+def check_prompts(run: Run, endpoint: Endpoint, policy: str, folder: Path) -> None:
+    """Before any harness starts: what is served shows the policy the prompts of training. Raises
+    ParamsError.
+    """
+    start, thinking = run.path("models/start"), run.params.bench.thinking
+    trained_on = HFRenderer.of(start if start.is_dir() else folder, thinking)
+    check_served_prompts(endpoint, trained_on, thinking, policy)
+    run.say(f"{policy} is shown the prompts of training")
 
 
 def thinks(p: BenchParams, base: BaselineParams) -> bool:
+    """Whether a policy is asked to think."""
     return p.thinking if base.thinking == "bench" else base.thinking == "always"
 
 
 @contextmanager
 def part(role: RoleParams) -> Iterator[Endpoint | None]:
     """The server of a role, started here when its lines are fixed; None where nobody plays it."""
-    from envace.serving.scripted import scripted
-
     if role.script:
         with scripted(role.script) as endpoint:
             yield endpoint

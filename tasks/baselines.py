@@ -1,8 +1,4 @@
-"""Policies of somebody else to compare with.
-
-Flows in: `bench.baselines`. Flows out: `models/<name>/` with a card that points at a hub's commit or a
-server.
-"""
+"""Policies of somebody else to compare with: `bench.baselines` -> `models/<name>/` with a card alone."""
 
 from pathlib import Path
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envace.bench.harness.pipeline import evaluate
 from envace.bench.harness.registry import adapter as find_adapter
 from envace.bench.harness.resume import lost
 from envace.bench.harness.spec import EvalRequest, EvalRoles, RawRun
@@ -28,7 +29,22 @@ from envace.io.files import publish, write_json, write_jsonl
 from envace.track.lineage import versions
 from envace.types import PolicyRef, SampleRecord, ScoreRecord
 from tasks.agents import agent_of, part, thinks
+from tasks.artifacts import log_scored
 from tasks.run import Run
+from tasks.summary import interval, shown, with_bounds
+
+# Keys of `bench` that shape no answer: the work folder is the same whatever they are. Trials add to what is
+# there.
+FREE = (
+    "policies",
+    "benchmarks",
+    "baselines",
+    "options",
+    "trials",
+    "min_complete",
+    "deadline_s",
+    "concurrency",
+)
 
 
 @dataclass(slots=True)
@@ -48,9 +64,7 @@ def run_harness(run: Run, policy: str, benchmark: str, folder: Path | None = Non
 
     Raises StageFailed when too many samples have no score.
     """
-    from envace.bench.harness.pipeline import evaluate
-
-    p, adapter, began = run.params.bench, find_adapter(benchmark), time.time()
+    p, adapter, began = run.params.bench, find_adapter(benchmark), time.monotonic()
     with (
         run.redactor.guarding(),
         agent_of(run, policy, folder) as (agent, ref),
@@ -71,21 +85,7 @@ def run_harness(run: Run, policy: str, benchmark: str, folder: Path | None = Non
             versions=versions(),
         )
     check_complete(samples, p.min_complete)
-    return Bench(scores, samples, runs, request, time.time() - began)
-
-
-# Keys of `bench` that shape no answer: the work folder is the same whatever they are. Trials add to what is
-# there.
-FREE = (
-    "policies",
-    "benchmarks",
-    "baselines",
-    "options",
-    "trials",
-    "min_complete",
-    "deadline_s",
-    "concurrency",
-)
+    return Bench(scores, samples, runs, request, time.monotonic() - began)
 
 
 def request_for(run: Run, roles: EvalRoles, ref: PolicyRef, policy: str, benchmark: str) -> EvalRequest:
@@ -97,10 +97,8 @@ def request_for(run: Run, roles: EvalRoles, ref: PolicyRef, policy: str, benchma
     free = {*FREE, *({"user", "judge"} - set(adapter.asks))}
     own = {k: v for k, v in to_dict(p).items() if k not in free}
     shape = {k: v for k, v in options.items() if k != "parallel"}  # jobs beside each other
-    text = json.dumps(
-        [own, shape, subsets, ref.hash, to_dict(base), run.params.engine.device], sort_keys=True
-    )
-    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    parts = [own, shape, subsets, ref.hash, to_dict(base), run.params.engine.device]
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
     return EvalRequest(
         roles=roles,
         subsets=subsets,
@@ -129,13 +127,12 @@ def check_complete(samples: list[SampleRecord], min_complete: float) -> None:
 @task(cache_policy=NO_CACHE)
 def write_bench(run: Run, bench: Bench, policy: str, benchmark: str) -> None:
     """scores.json, samples.jsonl, raw/ and metrics.json; every score to MLflow as
-    bench/<benchmark>.<subset>.<metric>.
+    bench/<benchmark>.<subset>.<metric>.<source>.
     """
-    jobs = [
-        {"name": r.job.name, "seconds": r.seconds, "code": r.code, "isolated": r.isolated, "reason": r.reason}
-        for r in bench.runs
-    ]
-    with publish(run.path("results/bench", f"{policy}-{benchmark}")) as scratch:
+    told = ("seconds", "code", "isolated", "reason")
+    jobs = [{"name": r.job.name, **{name: getattr(r, name) for name in told}} for r in bench.runs]
+    out = run.path("results/bench", f"{policy}-{benchmark}")
+    with publish(out) as scratch:
         write_json(scratch / "scores.json", {"scores": bench.scores, "seconds": bench.seconds, "jobs": jobs})
         write_jsonl(scratch / "samples.jsonl", bench.samples)
         (scratch / "raw").mkdir()
@@ -144,10 +141,9 @@ def write_bench(run: Run, bench: Bench, policy: str, benchmark: str) -> None:
         write_json(scratch / "metrics.json", nested(("bench", policy, benchmark), values))
     keep_counts(run, bench, benchmark)
     for s in bench.scores:
-        bounds = {"": s.score, "_low": s.low, "_high": s.high}
-        name = f"bench/{benchmark}.{s.subset}.{s.metric}.{s.source}"
-        run.metrics({f"{name}{end}": v for end, v in bounds.items() if v is not None})
+        run.metrics(with_bounds(f"bench/{benchmark}.{s.subset}.{s.metric}.{s.source}", s))
         run.say(line(s))
+    log_scored(run, out, bench.samples)
 
 
 def copy_raw(bench: Bench, target: Path) -> None:
@@ -158,15 +154,15 @@ def copy_raw(bench: Bench, target: Path) -> None:
 
 def keep_counts(run: Run, bench: Bench, benchmark: str) -> None:
     """Beside the scores in MLflow: which harness, who else was asked, how much was asked."""
-    roles, first = bench.request.roles, bench.scores[0]
-    others = {"user": roles.user, "judge": roles.judge}
+    asked, first = bench.request, bench.scores[0]
+    others = {"user": asked.roles.user, "judge": asked.roles.judge}
     run.log.tags(
         {
             "version.harness": first.harness,
             "bench.data": first.data_hash,
-            "bench.subsets": ",".join(bench.request.subsets),
-            "bench.trials": bench.request.trials,
-            "bench.limit": bench.request.limit,
+            "bench.subsets": ",".join(asked.subsets),
+            "bench.trials": asked.trials,
+            "bench.limit": asked.limit,
             **{f"bench.{k}": first.versions.get(k, e.model if e else "none") for k, e in others.items()},
         }
     )
@@ -177,16 +173,9 @@ def keep_counts(run: Run, bench: Bench, benchmark: str) -> None:
 
 def line(s: ScoreRecord) -> str:
     """One score in words."""
-    value = "withheld" if s.score is None else f"{s.score:.3f}"
-    spread = f" [{s.low:.3f}, {s.high:.3f}]" if s.low is not None else ""
-    floors = "".join(f", {k} {v:.3f}" for k, v in s.floors.items())
-    skipped = f"; without {few(s.skipped)}" if s.skipped else ""
-    lost = s.n_infra_failure + s.n_missing
-    missing = f", {lost} without a score" if lost else ""
-    tasks = (
-        f"{s.n_tasks} tasks, single trial" if s.n_trials == 1 else f"{s.n_tasks} tasks x {s.n_trials} trials"
-    )
-    return (
-        f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {value}{spread} over "
-        f"{tasks}{missing}{floors}{skipped}"
-    )
+    tasks = f"{s.n_tasks} tasks" + (", single trial" if s.n_trials == 1 else f" x {s.n_trials} trials")
+    gone = s.n_infra_failure + s.n_missing
+    said = [f"{s.benchmark} {s.subset} {s.metric} ({s.source}) {shown(s.score)}{interval(s)} over {tasks}"]
+    said += [f"{gone} without a score"] if gone else []
+    said += [f"{k} {v:.3f}" for k, v in s.floors.items()]
+    return ", ".join(said) + (f"; without {few(s.skipped)}" if s.skipped else "")

@@ -1,11 +1,11 @@
 """Rows in, staged tasks out.
 
-Flows in: the configured source. Flows out: `data/staged/`, and its files in `data/raw/`.
-Invariant: the folder is complete or absent.
+Flows in: the configured source. Flows out: `data/staged/` (complete or absent), its files in `data/raw/`.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from prefect import task
@@ -35,7 +35,9 @@ def stage_rows(run: Run, out: Path) -> dict[str, JSON]:
 
 @task(cache_policy=NO_CACHE)
 def report_manifest(run: Run, manifest: dict[str, JSON]) -> None:
-    """Counts to the terminal and to MLflow, the manifest's hash as a tag, the splits as datasets."""
+    """Counts to the terminal and to MLflow, the manifest as an artifact and its hash as a tag, the splits as
+    datasets.
+    """
     from envace.track.lineage import file_hash
 
     splits = [name.removesuffix(".parquet") for name in manifest["outputs"] if name.endswith(".parquet")]
@@ -49,4 +51,19 @@ def report_manifest(run: Run, manifest: dict[str, JSON]) -> None:
         {f"data/{k}": v for k, v in counts.items()} | {f"data/left_out.{r}": n for r, n in reasons.items()}
     )
     run.log.tags({"data.manifest": file_hash(run.path("data", "staged", "manifest.json"))})
+    run.artifact("manifest.json", json.dumps(manifest, indent=1))
+    run.artifact("data_card.md", data_card(manifest))
     note_rows(run, *splits)
+
+
+def data_card(manifest: dict[str, JSON]) -> str:
+    """Where the rows are from and what became of them, for people."""
+    source, counts = manifest.get("source") or {}, manifest["counts"]
+    lines = [f"# Rows of {source.get('uri') or source.get('kind') or 'this project'}", ""]
+    lines += [f"* {key}: {source[key]}" for key in ("kind", "revision", "licence") if source.get(key)]
+    lines += ["", "| file | rows | sha256 |", "|---|---|---|"]
+    for name, about in manifest["outputs"].items():
+        lines.append(f"| {name} | {about.get('rows', '')} | {str(about.get('sha256', ''))[:16]} |")
+    lines += ["", f"{counts['read']} rows read, {counts['rejected']} rejected."]
+    lines += [f"* {n} {reason}" for reason, n in counts["rejected_by_reason"].items()]
+    return "\n".join(lines) + "\n"

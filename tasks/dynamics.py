@@ -13,7 +13,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,42 +26,25 @@ from envace.engine import checkpoints
 from envace.errors import DataError
 from envace.io.files import publish, write_json, write_jsonl
 from envace.policy.card import read_card
-from envace.types import JSON, Episode, SampleRecord, ScoreRecord
+from envace.types import JSON
+from tasks.artifacts import log_scored, tag_policy
 from tasks.bench import Bench, copy_raw, keep_counts, run_harness
-from tasks.evaluation import SPLITS, gate, play_benchmark
+from tasks.evaluation import SPLITS, Outcome, gate, play_benchmark
 from tasks.run import Run
-from tasks.summary import curve_name
-from tasks.tracking import lineage_of_model
-
-
-class Point:
-    """What one step scored. Not a dataclass: Prefect would walk every token id of one it is handed."""
-
-    def __init__(
-        self,
-        scores: list[ScoreRecord],
-        samples: list[SampleRecord],
-        seconds: float,
-        episodes: Sequence[Episode] = (),
-        bench: Bench | None = None,
-    ):
-        self.scores, self.samples, self.seconds = scores, samples, seconds
-        self.episodes, self.bench = episodes, bench
+from tasks.summary import curve_name, shown, with_bounds
 
 
 @task(cache_policy=NO_CACHE)
-def evaluate_step(run: Run, training: str, step: int, benchmark: str) -> Point:
+def evaluate_step(run: Run, training: str, step: int, benchmark: str) -> Outcome | Bench:
     """Score the weights that `training` had after `step` updates. Raises UserError when they were
     not kept.
     """
     cut, name = run.with_params(shortened(run.params)), f"{training}@{step}"
     with weights(run, training, step, benchmark) as folder:
-        lineage_of_model(run, read_card(folder))
+        tag_policy(run, read_card(folder))
         if benchmark in SPLITS:
-            done = gate.fn(cut, play_benchmark.fn(cut, name, benchmark, folder, played_as=training))
-            return Point(done.scores, done.samples, done.seconds, done.episodes)
-        bench = run_harness.fn(cut, name, benchmark, folder)
-        return Point(bench.scores, bench.samples, bench.seconds, bench=bench)
+            return gate.fn(cut, play_benchmark.fn(cut, name, benchmark, folder, played_as=training))
+        return run_harness.fn(cut, name, benchmark, folder)
 
 
 def shortened(p: Params) -> Params:
@@ -85,11 +68,12 @@ def weights(run: Run, training: str, step: int, benchmark: str) -> Iterator[Path
     said = _manifest(run.path("runs/train", training, "kept.json"))
     work = run.state / "train" / said["work"]
     checkpoints.require_kept(said, work, training, step)
-    out, began = run.state / "dynamics" / f"{training}-{step}-{benchmark}", time.time()
+    out, began = run.state / "dynamics" / f"{training}-{step}-{benchmark}", time.monotonic()
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         ref = export(run.params, work, run.path("models/start"), out, name=f"{training}-{step}", step=step)
-        run.say(f"step {step} of {training} exported in {time.time() - began:.0f} s, hash {ref.hash[:12]}")
+        took = time.monotonic() - began
+        run.say(f"step {step} of {training} exported in {took:.0f} s, hash {ref.hash[:12]}")
         yield out
     finally:
         for folder in (out, out.with_name(out.name + ".part")):
@@ -105,24 +89,23 @@ def _manifest(path: Path) -> dict[str, JSON]:
 
 
 @task(cache_policy=NO_CACHE)
-def write_point(run: Run, point: Point, training: str, step: int, benchmark: str) -> None:
+def write_point(run: Run, point: Outcome | Bench, training: str, step: int, benchmark: str) -> None:
     """scores.json, samples.jsonl, raw/ and metrics.json; each score to MLflow at the training's step."""
-    name = f"{training}-{step}-{benchmark}"
-    with publish(run.path("results/dynamics", name)) as scratch:
-        about = {"training": training, "step": step, "seconds": point.seconds}
+    out = run.path("results/dynamics", f"{training}-{step}-{benchmark}")
+    about = {"training": training, "step": step, "seconds": point.seconds}
+    with publish(out) as scratch:
         write_json(scratch / "scores.json", {"scores": point.scores, **about})
         write_jsonl(scratch / "samples.jsonl", point.samples)
         (scratch / "raw").mkdir()
-        write_jsonl(scratch / "raw/episodes.jsonl", point.episodes)
-        if point.bench:
-            copy_raw(point.bench, scratch / "raw")
+        write_jsonl(scratch / "raw/episodes.jsonl", [] if isinstance(point, Bench) else point.episodes)
+        if isinstance(point, Bench):
+            copy_raw(point, scratch / "raw")
         values = {curve_name(s): s.score for s in point.scores}
         write_json(scratch / "metrics.json", nested(("dynamics", training, str(step)), values))
-    if point.bench:
-        keep_counts(run, point.bench, benchmark)
+    if isinstance(point, Bench):
+        keep_counts(run, point, benchmark)
     for s in point.scores:
-        bounds = {"": s.score, "_low": s.low, "_high": s.high}
-        values = {f"dynamics/{curve_name(s)}{end}": v for end, v in bounds.items() if v is not None}
-        run.metrics(values, step)
+        run.metrics(with_bounds(f"dynamics/{curve_name(s)}", s), step)
+    log_scored(run, out, point.samples)
     first = point.scores[0]
-    run.say(f"step {step}: {curve_name(first)} {'withheld' if first.score is None else f'{first.score:.3f}'}")
+    run.say(f"step {step}: {curve_name(first)} {shown(first.score)}")

@@ -22,12 +22,16 @@ from envace.io.files import publish, write_json, write_jsonl
 from envace.judge.counts import judge_metrics
 from envace.track.lineage import file_hash, versions
 from envace.types import JSON, Episode, Memory, SampleRecord, ScoreRecord, Task
+from tasks.artifacts import log_scored
 from tasks.rows import read_split, split_file
 from tasks.run import Run
 from tasks.serving import Served, open_policy
+from tasks.summary import interval, with_bounds
 from tasks.tracking import traced
 
 METRICS = ("success", "checklist", "steps", "calls", "tokens")
+SPLITS = {"desk": "held", "desk-unseen": "unseen", "files": "files"}
+"""benchmark -> the staged split it plays in the true world"""
 
 
 class Outcome:
@@ -66,16 +70,12 @@ def play_benchmark(
         raise UserError(
             f"eval.benchmarks: {benchmark} has no adapter here yet; available: {', '.join(SPLITS)}"
         )
-    began, p = time.time(), run.params
-    tasks = choose(read_split(run, SPLITS[benchmark]), p.eval.limit, p.eval.seed)
+    began, p = time.monotonic(), run.params.eval
+    tasks = choose(read_split(run, SPLITS[benchmark]), p.limit, p.seed)
     served = open_policy(run, policy, folder, played_as)
-    samples, episodes = asyncio.run(commit(run, served, tasks, p.eval.trials))
-    scores = score_samples(run, served, tasks, p.eval.trials, samples, policy, "plain", benchmark)
-    return Outcome(scores, samples, episodes, [], time.time() - began)
-
-
-# benchmark -> the staged split it plays in the true world
-SPLITS = {"desk": "held", "desk-unseen": "unseen", "files": "files"}
+    samples, episodes = asyncio.run(commit(run, served, tasks, p.trials))
+    scores = score_samples(run, served, tasks, p.trials, samples, policy, "plain", benchmark)
+    return Outcome(scores, samples, episodes, [], time.monotonic() - began)
 
 
 async def commit(
@@ -89,10 +89,9 @@ async def commit(
     from envace.bench.worlds import evaluate
     from envace.judge import make_judge
 
-    p = run.params
-    method = p.played_method(served.played_as)
-    with traced(run, served.ref.name) as shown:
-        samples, episodes = await evaluate(
+    p, method = run.params, run.params.played_method(served.played_as)
+    with traced(run, served.ref.name) as episodes:
+        samples, played = await evaluate(
             served.policy,
             tasks,
             trials=trials,
@@ -106,19 +105,20 @@ async def commit(
             progress=Ticker(run, "episodes"),
             memory_for=memory_for,
         )
-        shown += episodes
+        episodes += played
     return samples, episodes
 
 
 class Ticker:
-    """Says how far it is, ten times in all."""
+    """Says how far it is and how long the rest may take, ten times in all."""
 
     def __init__(self, run: Run, what: str):
-        self.run, self.what, self.next = run, what, 0.1
+        self.run, self.what, self.next, self.began = run, what, 0.1, time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         if done >= self.next * total or done == total:
-            self.run.say(f"{done} of {total} {self.what}")
+            left = (time.monotonic() - self.began) * (total - done) / done if done else 0.0
+            self.run.say(f"{done} of {total} {self.what}" + (f", {left:.0f} s left" if left >= 1 else ""))
             self.next = done / total + 0.1
 
 
@@ -132,6 +132,7 @@ def score_samples(
     variant: str,
     benchmark: str = "desk",
 ) -> list[ScoreRecord]:
+    """The samples' scores beside what unskilled policies score on the same tasks."""
     from envace.bench.committed import floor_policies, floor_scores
     from envace.bench.summary import plan, summarise
 
@@ -159,45 +160,35 @@ def score_samples(
 @task(cache_policy=NO_CACHE)
 def gate(run: Run, outcome: Outcome) -> Outcome:
     """Fails when a headline was withheld: too many samples without a score."""
-    withheld = [s for s in outcome.scores if s.score is None]
-    if withheld:
-        s = withheld[0]
+    for s in (s for s in outcome.scores if s.score is None):
         errors = Counter(x.error for x in outcome.samples if x.error)
         cause = f"; most often: {errors.most_common(1)[0][0]}" if errors else ""
         raise StageFailed(
             f"{s.n_infra_failure} samples failed for infrastructure reasons and {s.n_missing} are missing of "
-            f"{len(outcome.samples)}, "
-            f"eval.min_complete is {run.params.eval.min_complete:g}{cause}"
+            f"{len(outcome.samples)}, eval.min_complete is {run.params.eval.min_complete:g}{cause}"
         )
     return outcome
 
 
 @task(cache_policy=NO_CACHE)
 def write_outcome(run: Run, outcome: Outcome, out: Path, names: tuple[str, ...]) -> None:
-    """scores.json, samples.jsonl, what else there is, and metrics.json for `dvc metrics`."""
+    """scores.json, samples.jsonl, what else there is, and metrics.json for `dvc metrics`; the same to MLflow
+    and to the terminal.
+    """
+    scores, about = outcome.scores, {"seconds": outcome.seconds, "versions": versions(), **outcome.notes}
     with publish(out) as scratch:
-        write_json(
-            scratch / "scores.json",
-            {"scores": outcome.scores, "seconds": outcome.seconds, "versions": versions(), **outcome.notes},
-        )
+        write_json(scratch / "scores.json", {"scores": scores, **about})
         write_jsonl(scratch / "samples.jsonl", outcome.samples)
         write_jsonl(scratch / "episodes.jsonl", outcome.episodes)
         if names[0] == "tts":
             write_jsonl(scratch / "attempts.jsonl", outcome.attempts)
-        values = {s.metric: s.score for s in outcome.scores}
-        write_json(scratch / "metrics.json", nested(names, values))
-    log_scores(run, names, outcome.scores)
-    run.metrics(judge_metrics(v for e in outcome.episodes for v in e.verdicts))
-
-
-def log_scores(run: Run, names: tuple[str, ...], scores: Sequence[ScoreRecord]) -> None:
+        write_json(scratch / "metrics.json", nested(names, {s.metric: s.score for s in scores}))
     section = "tts" if names[0] == "tts" else names[-1]
     for s in scores:
-        bounds = {"": s.score, "_low": s.low, "_high": s.high}
-        run.metrics({f"{section}/{s.metric}{end}": v for end, v in bounds.items() if v is not None})
+        run.metrics(with_bounds(f"{section}/{s.metric}", s))
+    run.metrics(judge_metrics(v for e in outcome.episodes for v in e.verdicts))
+    log_scored(run, out, outcome.samples)
     head = scores[0]
-    spread = f" [{head.low:.3f}, {head.high:.3f}]" if head.low is not None else ""
     floors = "".join(f", {k} {v:.3f}" for k, v in head.floors.items())
-    run.say(
-        f"{head.metric} {head.score:.3f}{spread} over {head.n_tasks} tasks x {head.n_trials} trials{floors}"
-    )
+    tasks = f"over {head.n_tasks} tasks x {head.n_trials} trials"
+    run.say(f"{head.metric} {head.score:.3f}{interval(head)} {tasks}{floors}")

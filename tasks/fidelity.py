@@ -22,24 +22,34 @@ from tasks.evaluation import Ticker, choose
 from tasks.rows import read_split
 from tasks.run import Run
 from tasks.serving import Served, open_policy
+from tasks.summary import interval
 
 Rows = list[dict[str, JSON]]
 
 
-class Measured:
-    """What the stage leaves. Not a dataclass: Prefect would walk every row of one it is handed."""
-
-    def __init__(self, scores: dict[str, Score], calls: Rows, plays: Rows, seconds: float):
-        self.scores, self.calls, self.plays, self.seconds = scores, calls, plays, seconds
-
-
 @task(cache_policy=NO_CACHE)
-def measure_fidelity(run: Run, policy: str) -> Measured:
-    """Rehearse recorded and spoilt calls, then play whole tasks in rehearsal and in the true world."""
-    began, served = time.time(), open_policy(run, policy)
+def measure_fidelity(run: Run, policy: str) -> None:
+    """Rehearse recorded and spoilt calls, then play whole tasks in rehearsal and in the true world; the
+    files, and the main numbers for MLflow and the terminal.
+    """
+    began, served = time.monotonic(), open_policy(run, policy)
     scores, calls = _calls(run, served)
     gap, plays = _plays(run, served)
-    return Measured({**scores, **gap}, calls, plays, time.time() - began)
+    scores |= gap
+    values, out = {name: s.value for name, s in scores.items()}, run.path("results/fidelity", policy)
+    with publish(out) as scratch:
+        about = {"scores": values, "spread": scores, "seconds": time.monotonic() - began}
+        write_json(scratch / "scores.json", {**about, "policy": policy, "versions": versions()})
+        write_jsonl(scratch / "calls.jsonl", calls)
+        write_jsonl(scratch / "plays.jsonl", plays)
+        write_json(scratch / "metrics.json", nested(("fidelity", policy), values))
+    run.metrics({name if name.startswith("gap/") else f"fidelity/{name}": v for name, v in values.items()})
+    run.artifact("scores.json", out / "scores.json")
+    mode = run.params.resolved_method().few_shot
+    first = (f"{mode}/exact", f"{mode}/recorded/exact", f"{mode}/copy/exact", "none/exact")
+    for name in (*first, "gap/rehearsed", "gap/true", "gap/collusion"):
+        if (s := scores.get(name)) is not None:
+            run.say(f"{name} {s.value:.3f}{interval(s)}, {s.calls} over {s.tasks} tasks")
 
 
 def _calls(run: Run, served: Served) -> tuple[dict[str, Score], Rows]:
@@ -89,31 +99,3 @@ def _plays(run: Run, served: Served) -> tuple[dict[str, Score], Rows]:
     )
     rows = rows_of(tasks, played)
     return summarise(tasks, played, rows, bootstrap=p.report.bootstrap, seed=p.eval.seed), rows
-
-
-@task(cache_policy=NO_CACHE)
-def write_fidelity(run: Run, policy: str, found: Measured) -> None:
-    """The files, and the main numbers for MLflow and the terminal."""
-    values = {name: s.value for name, s in found.scores.items()}
-    with publish(run.path("results/fidelity", policy)) as scratch:
-        about = {"scores": values, "spread": found.scores, "seconds": found.seconds}
-        write_json(scratch / "scores.json", {**about, "policy": policy, "versions": versions()})
-        write_jsonl(scratch / "calls.jsonl", found.calls)
-        write_jsonl(scratch / "plays.jsonl", found.plays)
-        write_json(scratch / "metrics.json", nested(("fidelity", policy), values))
-    run.metrics({name if name.startswith("gap/") else f"fidelity/{name}": v for name, v in values.items()})
-    for name in headlines(run, found.scores):
-        run.say(told(name, found.scores[name]))
-
-
-def headlines(run: Run, scores: dict[str, Score]) -> list[str]:
-    """The scores a person looks at first, those that were measured."""
-    mode = run.params.resolved_method().few_shot
-    names = [f"{mode}/exact", f"{mode}/recorded/exact", f"{mode}/copy/exact", "none/exact"]
-    return [n for n in (*names, "gap/rehearsed", "gap/true", "gap/collusion") if n in scores]
-
-
-def told(name: str, s: Score) -> str:
-    """`gap/collusion 0.120 [0.040, 0.200], 96 over 48 tasks`."""
-    spread = f" [{s.low:.3f}, {s.high:.3f}]" if s.low is not None else ""
-    return f"{name} {s.value:.3f}{spread}, {s.calls} over {s.tasks} tasks"

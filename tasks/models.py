@@ -1,4 +1,4 @@
-"""The start policy and its supervised controls.
+"""The start policy, its supervised controls.
 
 Flows in: parameters, weights. Flows out: `models/<name>/` with a card.
 Invariant: a folder appears whole; its card is written last and says where the weights are from.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prefect import task
@@ -17,72 +17,48 @@ from prefect.cache_policies import NO_CACHE
 from envace.config import SFT
 from envace.errors import EnvironmentUnready, UserError
 from envace.io.files import publish
-from envace.policy.card import write_card
+from envace.policy.card import BUNDLED, write_card
 from envace.types import PolicyRef, replace
 from tasks.run import Run
 
 SHOWN_EVERY = 50  # supervised updates
-ASKED = ("context", "tool_parser", "reasoning_parser", "thinking", "extra_body")  # a baseline's own settings
 
 
 @task(cache_policy=NO_CACHE)
 def make_start(run: Run, out: Path) -> PolicyRef:
-    """The policy training starts from, by `policy.kind`."""
+    """The policy training starts from, by `policy.kind`: trained here, or brought from a folder or a hub."""
+    from envace.warmstart.training import build_start
+
+    p = run.params.policy
     with publish(out) as scratch:
-        ref = STARTS[run.params.policy.kind](run, scratch)
+        if p.kind == "tiny":
+            ref = build_start(run.params, scratch, progress=_shows_updates(run))
+        else:
+            _bring(_source(run), scratch, link=p.kind != "bundled")  # what is made of ours must not reach it
+            ref = PolicyRef(kind=p.kind, uri="", revision=p.revision, name="start")
         return write_card(scratch, replace(ref, uri=_relative(run, out)))
 
 
-def _tiny(run: Run, scratch: Path) -> PolicyRef:
-    from envace.warmstart.training import build_start
-
-    return build_start(run.params, scratch, progress=lambda event: _show_update(run, event))
-
-
-def _bundled(run: Run, scratch: Path) -> PolicyRef:
-    """The desk's own start policy. Copied, never linked: what is made of it must not reach the repository."""
-    from envace.policy.card import BUNDLED
-
-    _bring(BUNDLED.iterdir(), scratch, link=False)
-    run.say("start policy from the folder that comes with the project (make warmstart rebuilds it)")
-    return _start_ref(run, "bundled")
-
-
-def _local(run: Run, scratch: Path) -> PolicyRef:
-    source = Path(run.params.policy.uri).expanduser()
-    if not (source / "config.json").is_file():
-        raise EnvironmentUnready(f"policy.uri {source} holds no model (no config.json)")
-    _bring(source.iterdir(), scratch)
-    run.say(f"start policy from {source}")
-    return _start_ref(run, "local")
-
-
-def _hub(run: Run, scratch: Path) -> PolicyRef:
+def _source(run: Run) -> Path:
+    """The folder of the start policy that is not trained here."""
     from envace.policy.hub import fetched
 
     p = run.params.policy
-    _bring(fetched(p.uri, p.revision).iterdir(), scratch)
-    run.say(f"start policy from {p.uri}")
-    return _start_ref(run, "hub")
+    if p.kind == "bundled":
+        run.say("start policy from the folder that comes with the project (make warmstart rebuilds it)")
+        return BUNDLED
+    source = fetched(p.uri, p.revision) if p.kind == "hub" else Path(p.uri).expanduser()
+    if p.kind == "local" and not (source / "config.json").is_file():
+        raise EnvironmentUnready(f"policy.uri {source} holds no model (no config.json)")
+    run.say(f"start policy from {p.uri if p.kind == 'hub' else source}")
+    return source
 
 
-STARTS: dict[str, Callable[[Run, Path], PolicyRef]] = {
-    "bundled": _bundled,
-    "tiny": _tiny,
-    "local": _local,
-    "hub": _hub,
-}
-
-
-def _start_ref(run: Run, kind: str) -> PolicyRef:
-    return PolicyRef(kind=kind, uri="", revision=run.params.policy.revision, name="start")
-
-
-def _bring(files: Iterable[Path], folder: Path, link: bool = True) -> None:
+def _bring(source: Path, folder: Path, link: bool) -> None:
     """All files but a card, which speaks of another folder. Links cost no space; another file system gets
     copies.
     """
-    for item in sorted(p for p in files if p.is_file() and p.name != "card.json"):
+    for item in sorted(p for p in source.iterdir() if p.is_file() and p.name != "card.json"):
         target = folder / item.name
         try:
             if link:
@@ -93,11 +69,16 @@ def _bring(files: Iterable[Path], folder: Path, link: bool = True) -> None:
         shutil.copy2(item, target)
 
 
-def _show_update(run: Run, event: Mapping[str, float]) -> None:
-    step, steps = int(event["step"]), int(event["steps"])
-    run.metrics({f"warm/{k}": v for k, v in event.items() if k not in ("step", "steps")}, step)
-    if step % SHOWN_EVERY == 0 or step == steps:
-        run.say(f"supervised update {step} of {steps}, loss {event['loss']:.3f}, {event['seconds']:.0f} s")
+def _shows_updates(run: Run) -> Callable[[Mapping[str, float]], None]:
+    def show(event: Mapping[str, float]) -> None:
+        step, steps = int(event["step"]), int(event["steps"])
+        run.metrics({f"warm/{k}": v for k, v in event.items() if k not in ("step", "steps")}, step)
+        if step % SHOWN_EVERY == 0 or step == steps:
+            run.say(
+                f"supervised update {step} of {steps}, loss {event['loss']:.3f}, {event['seconds']:.0f} s"
+            )
+
+    return show
 
 
 @task(cache_policy=NO_CACHE)
@@ -114,9 +95,7 @@ def make_supervised(run: Run, seed: int, out: Path) -> PolicyRef:
             "exist for the desk's own policies (bundled, tiny); set sft.seeds to []"
         )
     with publish(out) as scratch:
-        ref = continue_start(
-            run.params, start, scratch, seed, progress=lambda event: _show_update(run, event)
-        )
+        ref = continue_start(run.params, start, scratch, seed, progress=_shows_updates(run))
         return write_card(scratch, replace(ref, uri=_relative(run, out), name=f"{SFT}-{seed}"))
 
 

@@ -8,6 +8,7 @@ without a memory, so one control serves every mode.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +16,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from envace.track.traces import of_episodes
-from envace.types import JSON, Attempt, Memory, Task
+from envace.types import Attempt, Memory, Task
 from tasks.evaluation import Outcome, Ticker, choose, commit, score_samples
 from tasks.rows import read_split
 from tasks.run import Run
@@ -29,7 +30,7 @@ Lessons = dict[tuple[str, int], tuple[list[Attempt], Memory]]  # (task, trial) -
 @task(cache_policy=NO_CACHE)
 def rehearse_and_commit(run: Run, point: str) -> Outcome:
     """Private rehearsals a task and trial as `point` says, then one real execution told what they taught."""
-    began, p = time.time(), run.params
+    began, p = time.monotonic(), run.params
     mode, n = read_point(point)
     tasks = choose(read_split(run, "held"), p.tts.limit, p.eval.seed)
     served = open_policy(run, p.tts.policy)
@@ -43,7 +44,15 @@ def rehearse_and_commit(run: Run, point: str) -> Outcome:
     spent = rehearsal_counts(lessons.values())
     run.say(describe(spent))
     run.metrics({f"tts/rehearsal_{k}": float(v) for k, v in spent.items()})
-    return Outcome(scores, samples, episodes, _attempts(lessons), time.time() - began, {"rehearsal": spent})
+    ordered = sorted(lessons.items(), key=lambda kv: kv[0])
+    memories = [{"task": name, "trial": trial, "memory": m.text} for (name, trial), (_, m) in ordered]
+    run.artifact("memories.jsonl", "".join(json.dumps(row) + "\n" for row in memories))
+    attempts = [
+        {"task": name, "trial": trial, "memory": memory, "attempt": attempt}
+        for (name, trial), (tried, memory) in ordered
+        for attempt in tried
+    ]
+    return Outcome(scores, samples, episodes, attempts, time.monotonic() - began, {"rehearsal": spent})
 
 
 def read_point(point: str) -> tuple[str, int]:
@@ -81,15 +90,6 @@ async def _rehearse_all(run: Run, served: Served, tasks: Sequence[Task], mode: s
     return lessons
 
 
-def _attempts(lessons: Lessons) -> list[dict[str, JSON]]:
-    """A row a try, in the order of tasks, trials and tries."""
-    return [
-        {"task": name, "trial": trial, "memory": memory, "attempt": attempt}
-        for (name, trial), (attempts, memory) in sorted(lessons.items(), key=lambda kv: kv[0])
-        for attempt in attempts
-    ]
-
-
 def rehearsal_counts(lessons: Iterable[tuple[Sequence[Attempt], Memory]]) -> dict[str, int]:
     """What the rehearsals came to: how many wrote what they were asked for, and the tokens they took.
 
@@ -110,11 +110,11 @@ def rehearsal_counts(lessons: Iterable[tuple[Sequence[Attempt], Memory]]) -> dic
 
 
 def describe(spent: dict[str, int]) -> str:
+    """The counts in a sentence."""
     if not spent["runs"]:
         return "no private rehearsal: the control"
     return (
         f"{spent['attempts']} private rehearsals; usable: {spent['self_evaluations']} of {spent['attempts']} "
-        "self-evaluations, "
-        f"{spent['condensations']} of {spent['runs']} condensations; {spent['tokens']} tokens read and "
-        "written"
+        f"self-evaluations, {spent['condensations']} of {spent['runs']} condensations; {spent['tokens']} "
+        "tokens read and written"
     )

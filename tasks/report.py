@@ -10,7 +10,7 @@ import json
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envace.io.files import writable
+from envace.io.files import unwritable
 from envace.report.report import build
 from envace.worlds import registry as worlds
 from tasks.run import Run
@@ -20,7 +20,7 @@ from tasks.run import Run
 def build_report(run: Run) -> dict[str, float]:
     """Write report/index.html, report.md and summary.json; returns the summary."""
     worlds.load(run.params.rollout.worlds)  # staged rows may name the user's own kinds
-    with writable(run.path("report")):
+    with unwritable(run.path("report")):
         return build(run.root, run.params, stage_seconds(run))
 
 

@@ -12,7 +12,7 @@ from envace.errors import DataError
 from envace.types import Task
 from tasks.run import Run
 
-WANTS = {"unseen": "desk.unseen_tasks", "files": "desk.files_tasks"}  # split -> the parameter that stages it
+WANTS = {"unseen": "unseen_tasks", "files": "files_tasks"}  # split -> the parameter of `desk` that stages it
 
 
 def note_rows(run: Run, *splits: str) -> None:
@@ -45,6 +45,6 @@ def _why_unstaged(params: Params, split: str) -> str:
     key = WANTS[split]
     if params.data.source != "desk":
         return f"data.source {params.data.source!r} has no split {split}; only the desk's rows do"
-    if getattr(params.desk, key.removeprefix("desk.")) == 0:
-        return f"{key} is 0; set how many tasks to stage and run stage_data again"
-    return f"{key} was 0 when the data was staged; run stage_data again"
+    if getattr(params.desk, key) == 0:
+        return f"desk.{key} is 0; set how many tasks to stage and run stage_data again"
+    return f"desk.{key} was 0 when the data was staged; run stage_data again"

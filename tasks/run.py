@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,9 @@ class Run:
         self.state = state_dir(root)
         self.redactor = Redactor(to_dict(params))
         self.log_file = log_path(self.state, name)
-        self.started = time.time()
+        self.started = time.monotonic()
+        self.also_say: Callable[[str], None] | None = None
+        """Hears every line, too: Prefect's log of the flow run."""
 
     @property
     def log(self) -> RunLog:
@@ -71,7 +73,9 @@ class Run:
 
     def with_params(self, params: Params) -> Run:
         """The same run under other parameters."""
-        return Run(self.name, params, self.root, self._log)
+        run = Run(self.name, params, self.root, self._log)
+        run.also_say = self.also_say
+        return run
 
     def path(self, *parts: str) -> Path:
         """Below the project's folder."""
@@ -79,8 +83,11 @@ class Run:
 
     def say(self, text: str) -> None:
         """A line for the terminal and the stage's log file."""
-        print(self.redactor.text(text), flush=True)
+        text = self.redactor.text(text)
+        print(text, flush=True)
         self.note(text)
+        if self.also_say:
+            self.also_say(text)
 
     def note(self, text: str) -> None:
         """A line for the stage's log file alone."""
@@ -90,3 +97,8 @@ class Run:
         """Numbers for the MLflow run, where there is one."""
         if self._log is not None:
             self._log.metrics(values, step)
+
+    def artifact(self, name: str, content: str | Path) -> None:
+        """A text, or a file of it, that a person wants to open on the MLflow run, where there is one."""
+        if self._log is not None:
+            self._log.artifact(name, content)

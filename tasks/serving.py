@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from envace.chat.append_only import described, shape_of
+from envace.chat.probes import check_same_prompts
+from envace.chat.renderer import HFRenderer
+from envace.policy.card import read_card
+from envace.policy.local import LocalPolicy
 from envace.types import PolicyRef
 from tasks.run import Run
-
-if TYPE_CHECKING:
-    from envace.chat.renderer import HFRenderer
-    from envace.policy.local import LocalPolicy
 
 
 @dataclass(slots=True)
@@ -38,27 +38,15 @@ def open_policy(run: Run, name: str, folder: Path | None = None, played_as: str 
     Raises EnvironmentUnready or DataError when it is not a finished folder, ParamsError when its prompts
     would not be those of training.
     """
-    from envace.chat.append_only import described, shape_of
-    from envace.policy.card import read_card
-    from envace.policy.local import LocalPolicy
-
-    folder, params = folder or run.path("models", name), run.params
-    ref = read_card(folder)
-    _check_prompts(run, name, folder)
-    thinking, concurrency = params.rollout.enable_thinking, params.engine.concurrency
-    policy = LocalPolicy(folder, concurrency=concurrency, enable_thinking=thinking, seed=params.seed)
+    folder, params, start = folder or run.path("models", name), run.params, run.path("models/start")
+    ref, thinking = read_card(folder), params.rollout.enable_thinking
+    if folder != start and start.is_dir():  # training shows prompts as its template writes them; so must this
+        shown_here = HFRenderer.of(folder, thinking)
+        check_same_prompts(HFRenderer.of(start, thinking), shown_here.render, name)
+    policy = LocalPolicy(
+        folder, concurrency=params.engine.concurrency, enable_thinking=thinking, seed=params.seed
+    )
     served = Served(policy=policy, renderer=policy.renderer, ref=ref, played_as=played_as)
     method = params.played_method(served.played_as)
     run.note(described(shape_of(policy.renderer), method.old_thoughts))
     return served
-
-
-def _check_prompts(run: Run, name: str, folder: Path) -> None:
-    """Training shows prompts as the start weights' template writes them, thoughts above all; so must this."""
-    from envace.chat.probes import check_same_prompts
-    from envace.chat.renderer import HFRenderer
-
-    start, thinking = run.path("models/start"), run.params.rollout.enable_thinking
-    if folder != start and start.is_dir():
-        shown = HFRenderer.of(folder, thinking)
-        check_same_prompts(HFRenderer.of(start, thinking), shown.render, name)

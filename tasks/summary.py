@@ -1,6 +1,6 @@
-"""What a pipeline's own MLflow run says: the numbers it is compared by, and its curves of training.
+"""Scores in words and as metrics, and what a pipeline's own MLflow run says: headlines and curves.
 
-Flows in: result files of the current parameters, cached or new. Flows out: metrics of the parent run.
+Flows in: score records; result files of the current parameters, cached or new. Flows out: metrics and lines.
 Invariant: read only; a file that is not there yet, or a score that was withheld, is absent. Names have one
 slash.
 """
@@ -12,53 +12,85 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from envace.config import Params
 from envace.track.run_log import RunLog
 from envace.types import JSON, ScoreRecord
 
 OURS = "envace"  # the harness of benchmarks that are played in this process
+MOST_HEADLINES = 12
+HEADLINES = (
+    "eval/gain",
+    "eval/gain_low",
+    "eval/gain_high",
+    "train/reward_first",
+    "train/reward_last",
+    "fidelity/exact",
+    "gap/collusion",
+    "train/tokens",
+    "train/seconds",
+    "report/missing",
+)
+
+
+class Bounded(Protocol):
+    """Anything with an interval."""
+
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+def with_bounds(name: str, s: ScoreRecord) -> dict[str, float]:
+    """A score as metrics: itself, and its interval where it has one."""
+    values = {name: s.score, f"{name}_low": s.low, f"{name}_high": s.high}
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def interval(s: Bounded) -> str:
+    """` [0.040, 0.200]`, or nothing."""
+    return f" [{s.low:.3f}, {s.high:.3f}]" if s.low is not None else ""
+
+
+def shown(score: float | None) -> str:
+    """A score for people."""
+    return "withheld" if score is None else f"{score:.3f}"
 
 
 def log_summary(parent: RunLog, root: Path, params: Params) -> None:
     """On a pipeline's run: what it is compared by, and its curves of training at their steps."""
-    parent.metrics(summary_metrics(root, params))
+    parent.metrics(headlines(root, params))
     for step, values in curve_points(root, params):
         parent.metrics(values, step)
 
 
-def summary_metrics(root: Path, params: Params) -> dict[str, float]:
-    """The numbers a pipeline is compared by, from the files of the current parameters, cached or new."""
-    found: dict[str, float] = {}
+def headlines(root: Path, params: Params) -> dict[str, float]:
+    """About twelve numbers a pipeline is compared by; all others are on the runs of its stages."""
+    report = {k: float(v) for k, v in read_object(root / "report/summary.json").items() if _finite(v)}
+    found = {k: report[k] for k in HEADLINES if k in report}
     for policy in params.eval.policies:
-        for benchmark in params.eval.benchmarks:
-            found |= _scores(root / "results/evaluate" / f"{policy}-{benchmark}", benchmark, policy)
-    for point in params.tts.points:
-        found |= _scores(root / "results/tts" / point, "tts", point)
-    for policy in params.fidelity.policies:
-        found |= _scores(root / "results/fidelity" / policy, "fidelity", policy)
+        for s in _given(root / "results/evaluate" / f"{policy}-{params.eval.first}")[:1]:
+            found[f"eval/{params.eval.first}_{policy}"] = float(s["score"])
     for policy in params.bench.policies:
-        for upstream in params.bench.benchmarks:
-            for s in _given(root / "results/bench" / f"{policy}-{upstream}"):
-                name = f"{upstream}.{s['subset']}.{s['metric']}.{s['source']}"
-                found[f"bench/{policy}.{name}"] = float(s["score"])
-    for name in params.train.runs:
-        found |= _training(root / "runs/train" / name, name)
-    report = _read(root / "report/summary.json")
-    return {**_numbers(report), **found}
+        for benchmark in params.bench.benchmarks:
+            for s in _given(root / "results/bench" / f"{policy}-{benchmark}")[:1]:
+                found[f"bench/{benchmark}_{policy}"] = float(s["score"])
+    return dict(list(found.items())[:MOST_HEADLINES])
 
 
-def _scores(folder: Path, section: str, name: str) -> dict[str, float]:
-    scores = _read(folder / "scores.json").get("scores", {})
-    if isinstance(scores, dict):
-        return {f"{section}/{name}.{k}": v for k, v in _numbers(scores).items()}
-    return {f"{section}/{name}.{_metric(s)}": float(s["score"]) for s in _given(folder)}
-
-
-def _given(folder: Path) -> list[dict[str, JSON]]:
-    """The score records of a folder that are not withheld."""
-    scores = _read(folder / "scores.json").get("scores", [])
-    return [s for s in scores if s.get("score") is not None]
+def verdict(root: Path) -> str:
+    """The gain in a sentence, for the end of a pipeline; empty where there is none."""
+    report = read_object(root / "report/summary.json")
+    values = [report.get(f"eval/gain{end}") for end in ("", "_low", "_high")]
+    gain, low, high = (float(v) if v is not None and _finite(v) else None for v in values)
+    if gain is None:
+        return ""
+    if low is None or high is None:
+        return f"gain {gain:+.3f}, without an interval"
+    noise = "within noise" if low <= 0 <= high else "outside noise"
+    return f"gain {gain:+.3f} [{low:+.3f}, {high:+.3f}]: {noise}"
 
 
 def curve_points(root: Path, params: Params) -> list[tuple[int, dict[str, float]]]:
@@ -69,8 +101,8 @@ def curve_points(root: Path, params: Params) -> list[tuple[int, dict[str, float]
             for benchmark in d.benchmarks:
                 scores = _given(root / "results/dynamics" / f"{run}-{step}-{benchmark}")
                 values = {f"dynamics/{run}.{curve_name(s)}": float(s["score"]) for s in scores}
-                found.append((step, values))
-    return [(step, values) for step, values in found if values]
+                found += [(step, values)] if values else []
+    return found
 
 
 def curve_name(score: ScoreRecord | Mapping[str, JSON]) -> str:
@@ -81,31 +113,20 @@ def curve_name(score: ScoreRecord | Mapping[str, JSON]) -> str:
     return f"{s['benchmark']}.{s['subset']}.{s['metric']}.{s['source']}"
 
 
-def _metric(score: Mapping[str, JSON]) -> str:
-    subset = score.get("subset") or ""
-    return score["metric"] if subset in ("", "all", "held", "overall") else f"{subset}.{score['metric']}"
+def _given(folder: Path) -> list[dict[str, JSON]]:
+    """The score records of a folder that are not withheld."""
+    scores = read_object(folder / "scores.json").get("scores", [])
+    return [s for s in scores if s.get("score") is not None]
 
 
-def _training(folder: Path, name: str) -> dict[str, float]:
-    info = _read(folder / "train.json")
-    return {
-        f"train/{name}.{k}": v
-        for k, v in _numbers(info).items()
-        if k in ("steps", "seconds", "reward_first", "reward_last")
-    }
-
-
-def _read(path: Path) -> dict[str, JSON]:
+def read_object(path: Path) -> dict[str, JSON]:
+    """A JSON object that may not be made yet."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}  # not made yet; a summary says what is there
+        return {}
     return data if isinstance(data, dict) else {}
 
 
-def _numbers(data: Mapping[str, JSON]) -> dict[str, float]:
-    return {
-        k: float(v)
-        for k, v in data.items()
-        if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
-    }
+def _finite(value: JSON) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -13,15 +13,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from envace.config import Params, flatten, split_run, to_dict
 from envace.io.redact import Redactor
+from envace.rollout.pool import PoolAborted
 from envace.track import store, traces
-from envace.track.lineage import git_commit, lineage_key, lineage_tags, stage_hash
+from envace.track.lineage import lineage_key, lineage_tags, run_name, stage_hash
 from envace.track.run_log import FAILED, FINISHED, KILLED, RunLog
-from envace.types import JSON, Episode, PolicyRef
+from envace.types import JSON, Episode
+from tasks.artifacts import log_report
 from tasks.run import Run
 from tasks.summary import log_summary
 
@@ -36,21 +35,16 @@ class ProjectStore(store.Store):
         self.params, self.root = params, root
         self.tidy()
 
-    def _parent_name(self) -> str:
-        p = self.params
-        return f"{p.method.preset}-{p.policy.kind}-{p.size}-{git_commit(self.root)[:7]}"
-
-    def start_parent(self) -> RunLog:
-        """A parent for one pipeline execution, with all parameters."""
-        tags = {"envace.driver": "reproduce", **lineage_tags(self.root, self.params)}
-        log = self.start_run(self._parent_name(), kind="pipeline", tags=tags)
-        log.params(parent_params(self.params))
-        return log
-
-    def find_parent(self) -> RunLog:
-        """The parent when DVC drives: one for equal parameters and commit."""
-        tags = lineage_tags(self.root, self.params)
-        log = self.shared_parent(self._parent_name(), key=lineage_key(self.root), tags=tags)
+    def start_parent(self, driver: str) -> RunLog:
+        """The parent with all parameters: one a pipeline of ours, or for equal parameters and commit where
+        DVC drives.
+        """
+        tags = {"envace.driver": driver, **lineage_tags(self.root, self.params)}
+        name = run_name(self.root, self.params)
+        if driver == "dvc":
+            log = self.shared_parent(name, key=lineage_key(self.root), tags=tags)
+        else:
+            log = self.start_run(name, kind="pipeline", tags=tags)
         log.params(parent_params(self.params))
         return log
 
@@ -86,7 +80,7 @@ def stage_run(
     with ExitStack() as stack:
         parent = os.environ.get("ENVACE_PARENT_RUN_ID", "")
         if not parent:  # DVC drives
-            log = found.find_parent()
+            log = found.start_parent("dvc")
             tag_stage_hashes(found, log.run_id, run.root)
             stack.enter_context(closing_parent(found, log))
             parent = log.run_id
@@ -128,6 +122,7 @@ def closing_parent(found: ProjectStore, parent: RunLog) -> Iterator[None]:
     finally:
         parent.tags({"envace.last_stage_ended": _end_state(error)})
         log_summary(parent, found.root, found.params)
+        log_report(parent, found.root)
         if parent.degraded or not found.running_children(parent.run_id):
             parent.end(_end_state(error))
 
@@ -148,17 +143,6 @@ def tag_stage_hashes(found: store.Store, parent_id: str, root: Path) -> None:
             found.client.set_tag(child.info.run_id, "dvc.lock_hash", stage_hash(root, tags["dvc.stage"]))
 
 
-def lineage_of_model(run: Run, ref: PolicyRef) -> None:
-    """Tags that find the weights a run made; DVC owns the bytes."""
-    run.log.tags({f"model.{k}": getattr(ref, k) for k in ("name", "uri", "hash", "step", "kind")})
-
-
-@task(cache_policy=NO_CACHE)
-def record_model(run: Run, ref: PolicyRef) -> None:
-    """Point MLflow at the weights: their hash and folder as tags, no bytes."""
-    lineage_of_model(run, ref)
-
-
 def trace_episodes(run: Run, candidates: Iterable[traces.Candidate | None], kind: str = "") -> None:
     """Episodes of a stage as MLflow traces, as many as `mlflow.traces` and `mlflow.failed_traces` say.
 
@@ -172,8 +156,7 @@ def trace_episodes(run: Run, candidates: Iterable[traces.Candidate | None], kind
         "envace.preset": run.params.method.preset,
         "envace.size": run.params.size,
     }
-    if kind:
-        tags["envace.kind"] = kind
+    tags |= {"envace.kind": kind} if kind else {}
     counts = traces.log_traces(run.log, candidates, sample=p.traces, failed=p.failed_traces, tags=tags)
     if counts.episodes or counts.unreadable:
         run.say(counts.sentence())
@@ -184,8 +167,6 @@ def trace_episodes(run: Run, candidates: Iterable[traces.Candidate | None], kind
 @contextmanager
 def traced(run: Run, policy: str) -> Iterator[list[Episode]]:
     """Episodes put into the list become traces when the block ends; so do those of a pool that gave up."""
-    from envace.rollout.pool import PoolAborted
-
     episodes: list[Episode] = []
     try:
         yield episodes
@@ -200,8 +181,10 @@ def trace_training(run: Run, work: Path, policy: str, last: int | None = None) -
     """The episodes a training has left in its work folder, up to step `last`."""
     files = sorted((work / "episodes").glob("step_*.jsonl"))
     steps = [(int(path.stem.partition("_")[2]), path) for path in files]
-    shown = [(step, path) for step, path in steps if last is None or step <= last]
-    tags = {"envace.policy": policy}
-    trace_episodes(
-        run, (one for step, path in shown for one in traces.of_file(path, tags | {"envace.step": str(step)}))
+    found = (
+        candidate
+        for step, path in steps
+        if last is None or step <= last
+        for candidate in traces.of_file(path, {"envace.policy": policy, "envace.step": str(step)})
     )
+    trace_episodes(run, found)

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import httpx
@@ -21,24 +20,32 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import PrefectException
 
+from envace.engine import launch
+from envace.engine.checkpoints import manifest
+from envace.engine.launch import TrainResult
 from envace.engine.run_files import Progress, line, read_steps
+from envace.engine.work_folder import start_anew, work_key
 from envace.errors import DataError, UserError
-from envace.io.files import check_writable, publish, writable, write_csv, write_json, write_text
+from envace.io.files import (
+    check_writable,
+    publish,
+    read_state,
+    unwritable,
+    write_csv,
+    write_json,
+    write_text,
+)
 from envace.track.lineage import checkpoint_hash, versions
 from envace.types import JSON, PolicyRef
+from tasks.artifacts import log_training
 from tasks.run import ANEW, Run
 from tasks.tracking import trace_training
-
-if TYPE_CHECKING:
-    from envace.engine.launch import TrainResult
 
 CURVE = ("step", "train/reward", "act/reward", "rehearse/reward")
 
 
 def work_folder(run: Run, arm: str, seed: int) -> Path:
     """Where training of this arm keeps its checkpoints: named by what shapes it, the step count left out."""
-    from envace.engine.work_folder import work_key
-
     key = work_key(run.params, arm, seed, run.path("data/staged/train.parquet"), run.path("models/start"))
     return run.state / "train" / key
 
@@ -48,23 +55,26 @@ def run_training(
     run: Run, arm: str, seed: int, trainer: Callable[..., TrainResult] | None = None
 ) -> TrainResult:
     """Train, or go on where a killed attempt stopped; `trainer` stands in for the engine's `train`."""
-    from envace.engine import launch
-    from envace.engine.work_folder import start_anew
-
     name, work = f"{arm}-{seed}", work_folder(run, arm, seed)
     if pipeline := os.environ.get(ANEW):
         start_anew(work, pipeline)
     out = run.path("runs/train", name)
-    with writable(out):
-        out.mkdir(parents=True, exist_ok=True)
+    with unwritable(out):
         check_writable(out)
-    run.log.tags({"envace.attempt": _count_attempt(work), "envace.work": work.name})
-    env = {"MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID": run.log.run_id}
-    tasks_file, start = run.path("data/staged/train.parquet"), run.path("models/start")
-    show = ProgressView(run, f"train-{name}")
+        check_writable(work)
+    attempt = _attempts(work) + 1
+    write_text(work / "attempts", str(attempt))
+    run.log.tags({"envace.attempt": attempt, "envace.work": work.name})
     try:
         result = (trainer or launch.train)(
-            run.params, arm, seed, tasks_file=tasks_file, start=start, work=work, on_progress=show, env=env
+            run.params,
+            arm,
+            seed,
+            tasks_file=run.path("data/staged/train.parquet"),
+            start=run.path("models/start"),
+            work=work,
+            on_progress=ProgressView(run, f"train-{name}"),
+            env={"MLFLOW_TRACKING_URI": os.environ["MLFLOW_TRACKING_URI"], "MLFLOW_RUN_ID": run.log.run_id},
         )
     except UserError:  # what its last steps looked like
         trace_training(run, work, name)
@@ -76,16 +86,8 @@ def run_training(
 
 
 def _attempts(work: Path) -> int:
-    counter = work / "attempts"
-    return int(counter.read_text()) if counter.is_file() else 0
-
-
-def _count_attempt(work: Path) -> int:
-    """Which attempt at this work folder this is, from 1."""
-    work.mkdir(parents=True, exist_ok=True)
-    n = _attempts(work) + 1
-    (work / "attempts").write_text(str(n))
-    return n
+    """How many attempts at this work folder there were."""
+    return read_state(work / "attempts", int, "delete it; only the count of attempts is lost") or 0
 
 
 class ProgressView:
@@ -122,8 +124,6 @@ class ProgressView:
 @task(cache_policy=NO_CACHE)
 def write_training(run: Run, arm: str, seed: int, result: TrainResult) -> dict[str, JSON]:
     """Metrics and episodes of every step up to the demanded one, from the work folder."""
-    from envace.engine.checkpoints import manifest
-
     work, out, last = result.work, run.path("runs/train", f"{arm}-{seed}"), result.steps
     steps = read_steps(work, last)
     if [s["step"] for s in steps] != list(range(1, last + 1)):
@@ -140,6 +140,7 @@ def write_training(run: Run, arm: str, seed: int, result: TrainResult) -> dict[s
     trace_training(run, work, f"{arm}-{seed}", last)
     for step in () if result.ran else steps:  # the attempt that trained has them; this run shows them too
         run.metrics({k: v for k, v in step.items() if k != "step"}, step["step"])
+    log_training(run, out, arm)
     return info
 
 
@@ -170,14 +171,16 @@ def export_weights(run: Run, arm: str, seed: int) -> PolicyRef:
     """Merge the checkpoint of the last demanded step into `models/<arm>-<seed>/`."""
     from envace.engine.export import export
 
-    name, began = f"{arm}-{seed}", time.time()
-    said = json.loads(run.path("runs/train", name, "train.json").read_text())
-    step, work, out = said["steps"], run.state / "train" / said["work"], run.path("models", name)
-    with writable(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    name, began = f"{arm}-{seed}", time.monotonic()
+    said = read_state(run.path("runs/train", name, "train.json"), dict, f"run train@{name} again")
+    if said is None:
+        raise DataError(f"runs/train/{name}/train.json does not exist: run train@{name} first")
+    out, work = run.path("models", name), run.state / "train" / said["work"]
+    with unwritable(out):
         check_writable(out.parent)
     # relative where it can be, because the folder's name goes onto the card
     target = Path("models", name) if Path.cwd() == run.root else out
-    ref = export(run.params, work, run.path("models/start"), target, name=name, step=step)
-    run.say(f"exported step {ref.step} as models/{name} in {time.time() - began:.0f} s, hash {ref.hash[:12]}")
+    ref = export(run.params, work, run.path("models/start"), target, name=name, step=said["steps"])
+    took = time.monotonic() - began
+    run.say(f"exported step {ref.step} as models/{name} in {took:.0f} s, hash {ref.hash[:12]}")
     return ref

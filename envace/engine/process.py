@@ -60,7 +60,7 @@ def running(work: Path) -> list[psutil.Process]:
     """
     trainer, _ = _card(work)
     found = set(processes.carriers(str(work), VARIABLE))
-    if trainer and trainer.boot == identify().boot and processes.here(trainer):
+    if trainer and trainer.boot == identify().boot and trainer.host == identify().host:
         number_is_its_own = not psutil.pid_exists(trainer.pid) or identify(trainer.pid) == trainer
         found |= set(processes.session(trainer.pid)) if number_is_its_own else set()
     return list(found)

@@ -3,7 +3,7 @@
 `run.json` (named by ENVACE_RUN_FILE) says what is trained; written whole before verl starts, never changed
 while it runs, holds no key. `progress.jsonl` has a line for each event, `metrics.jsonl` one for each step,
 `episodes/` a file for each step, and the time of `heartbeat` says "still working".
-Invariant: one writer for each file except `heartbeat`, which anybody may touch; a torn last line is ignored
+Invariant: one writer for each file except `heartbeat`, which anybody may touch; a torn line is left out
 by the reader, and a step that is repeated after a resume replaces its earlier record.
 """
 
@@ -14,12 +14,13 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from envace.config import Params, parse, to_dict
-from envace.io.files import write_text
+from envace.io.files import append_jsonl, write_text
 from envace.types import JSON
 
 ENV_NAME = "ENVACE_RUN_FILE"
@@ -92,7 +93,7 @@ def line(event: Progress) -> str:
 
 def emit(work: Path, event: Progress) -> None:
     """Append an event and beat."""
-    append(work / "progress.jsonl", {**asdict(event), "time": time.time()})
+    append_jsonl(work / "progress.jsonl", {**asdict(event), "time": time.time()})
     beat(work)
 
 
@@ -128,10 +129,5 @@ def follow(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, JSON], int]]
             if not text.endswith(b"\n"):
                 return
             offset += len(text)
-            yield json.loads(text), offset
-
-
-def append(path: Path, record: dict[str, JSON]) -> None:
-    """One JSON line more."""
-    with path.open("a", encoding="utf-8") as f:
-        f.write(json.dumps(record) + "\n")
+            with suppress(ValueError):  # the stump a killed writer left
+                yield json.loads(text), offset

@@ -35,7 +35,7 @@ from envace.chat.renderer import HFRenderer
 from envace.engine.dataset import step_indices, tasks_of
 from envace.engine.overrides import ESTIMATOR, TRAINER
 from envace.engine.padding import with_copies
-from envace.engine.run_files import Progress, append, current, emit, write_episodes
+from envace.engine.run_files import Progress, current, emit, write_episodes
 from envace.engine.step_metrics import (
     check_gaps,
     check_unscored,
@@ -48,6 +48,7 @@ from envace.engine.step_metrics import (
     step_seconds,
     verl_metrics,
 )
+from envace.io.files import append_jsonl
 from envace.judge.checklist import training_task
 from envace.learn.advantage import Diagnostics, advantages
 from envace.learn.collapse import collapse_metrics
@@ -274,7 +275,7 @@ class RolewiseTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         own = {**verl_metrics(metrics), **step_seconds(timing_raw), "seconds/between": self.between}
         found = {**self.step_metrics, **self.step_server, **self.step_gap, **own}
-        append(self.work / "metrics.jsonl", {"step": global_steps, **found})
+        append_jsonl(self.work / "metrics.jsonl", {"step": global_steps, **found})
         self._emit("step", global_steps, found)
         self.step_gap = {}
         params = self.run.params

@@ -7,9 +7,14 @@ Invariant: nothing that is written down holds a user name or password.
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from urllib.parse import urlsplit, urlunsplit
 
-from envace.errors import ParamsError
+from envace.errors import EnvironmentUnready, ParamsError
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def base_address(url: str, what: str = "the address") -> str:
@@ -54,5 +59,25 @@ def origin(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
+    """The address is on this machine."""
     name = urlsplit(url).hostname or ""
     return name in ("localhost", "::1") or name.startswith("127.")
+
+
+def ask_this_machine_directly() -> None:
+    """Let no client of this process or its children ask servers on this machine through a proxy.
+
+    Raises EnvironmentUnready for a SOCKS proxy where the package that speaks it is missing: clients made for
+    any address then fail.
+    """
+    for variable in ("no_proxy", "NO_PROXY"):
+        said = os.environ.get(variable) or os.environ.get(variable.swapcase(), "")
+        names = [name.strip() for name in said.split(",") if name.strip()]
+        os.environ[variable] = ",".join(dict.fromkeys((*names, *LOOPBACK)))
+    for name in PROXIES:
+        for variable in (name, name.upper()):
+            if os.environ.get(variable, "").startswith("socks") and find_spec("socksio") is None:
+                raise EnvironmentUnready(
+                    f"{variable} names a SOCKS proxy, which needs the package socksio: install it, name an "
+                    f"http:// proxy, or run this command with {variable} unset"
+                )

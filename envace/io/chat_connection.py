@@ -20,7 +20,7 @@ import httpx
 import openai
 
 from envace.errors import EnvironmentUnready
-from envace.io.addresses import host, shown
+from envace.io.addresses import host, is_loopback, shown
 from envace.io.chat_reply import ChatFault, ChatReply, fault_of_status, read_completion, retry_after
 from envace.types import JSON
 
@@ -90,7 +90,7 @@ class ChatConnection:
         login = (unquote(parts.username or ""), unquote(parts.password or ""))
         http = httpx.AsyncClient(
             transport=transport,
-            mounts={f"all://{name}": None for name in ("localhost", "127.0.0.1", "[::1]")},
+            trust_env=not is_loopback(base_url),  # a proxy is for other machines
             auth=login if any(login) else None,
             timeout=httpx.Timeout(options.timeout_s),
             limits=httpx.Limits(max_connections=options.concurrency, keepalive_expiry=IDLE_S),

@@ -14,9 +14,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from envace.errors import EnvironmentUnready
 from envace.types import JSON, to_json
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -42,11 +45,13 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def unwritable(path: Path | str) -> Iterator[None]:
     """Turn the operating system's refusal into EnvironmentUnready: `cannot write a.json: No space left on
-    device`."""
+    device; check ...`."""
     try:
         yield
     except OSError as e:
-        raise EnvironmentUnready(f"cannot write {path}: {e.strerror or e}") from e
+        raise EnvironmentUnready(
+            f"cannot write {path}: {e.strerror or e}; check its permissions and the free space"
+        ) from e
 
 
 @contextmanager
@@ -56,14 +61,13 @@ def publish(out: Path) -> Iterator[Path]:
     Raises EnvironmentUnready when the folder cannot be written.
     """
     scratch = out.parent / f".{out.name}.part"
-    with writable(out):
+    with unwritable(out):
         shutil.rmtree(scratch, ignore_errors=True)
-        out.mkdir(parents=True, exist_ok=True)
         check_writable(out)
         scratch.mkdir(parents=True)
     try:
         yield scratch
-        with writable(out):
+        with unwritable(out):
             for item in sorted(scratch.iterdir()):
                 target = out / item.name
                 if target.is_dir() and not target.is_symlink():
@@ -73,19 +77,9 @@ def publish(out: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextmanager
-def writable(out: Path) -> Iterator[None]:
-    """As `unwritable`, for a folder: the sentence says what to look at."""
-    try:
-        yield
-    except OSError as e:
-        raise EnvironmentUnready(
-            f"cannot write to {out}: {e.strerror or e}; check its permissions and the free space"
-        ) from e
-
-
 def check_writable(folder: Path) -> None:
-    """Raises PermissionError now rather than after the work."""
+    """Make a folder. Raises PermissionError now rather than after the work when it cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(13, "Permission denied", str(folder))
 
@@ -123,17 +117,42 @@ def write_json(path: Path, data: JSON) -> None:
     write_text(path, json.dumps(plain(data), indent=1, ensure_ascii=False) + "\n")
 
 
-def write_jsonl(path: Path, records: Iterable[JSON]) -> int:
-    """One JSON object a line; returns the number of lines."""
-    lines = [json.dumps(plain(record), ensure_ascii=False) + "\n" for record in records]
-    write_text(path, "".join(lines))
-    return len(lines)
+def write_jsonl(path: Path, records: Iterable[JSON]) -> None:
+    """Put a file in place with one JSON object a line."""
+    write_text(path, "".join(json.dumps(plain(r), ensure_ascii=False) + "\n" for r in records))
 
 
-def read_jsonl(path: Path) -> list[JSON]:
-    """The values of a file's lines, blank lines left out. Raises ValueError on a line that is not JSON."""
-    with path.open(encoding="utf-8") as handle:
-        return [json.loads(line) for line in handle if line.strip()]
+def append_jsonl(path: Path, record: JSON) -> None:
+    """One more JSON line, on a line of its own also behind a stump that a killed writer left."""
+    with path.open("ab+") as f:
+        f.seek(max(f.seek(0, os.SEEK_END) - 1, 0))
+        torn = f.read(1) not in (b"", b"\n")
+        f.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
+
+
+def read_jsonl(path: Path) -> tuple[list[JSON], int]:
+    """The values of a file's lines, and how many lines hold none since their writer was killed."""
+    found, torn = [], 0
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in filter(str.strip, lines):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                torn += 1
+    return found, torn
+
+
+def read_state(path: Path, kind: type[T], cure: str = "delete it and run the same command again") -> T | None:
+    """What a state file holds, None where there is none. Raises EnvironmentUnready naming a damaged one."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as e:
+        raise EnvironmentUnready(f"{path} cannot be read ({e}); {cure}") from None
+    if not isinstance(data, kind):
+        raise EnvironmentUnready(f"{path} is damaged (it holds no {kind.__name__}); {cure}")
+    return data
 
 
 def write_csv(path: Path, rows: list[dict[str, JSON]], columns: tuple[str, ...]) -> None:

@@ -74,13 +74,8 @@ def _start(pid: int) -> int:
         raise psutil.NoSuchProcess(pid) from None
 
 
-def here(identity: ProcessIdentity) -> bool:
-    """Only processes of this machine can be judged."""
-    return identity.host == platform.node()
-
-
 def alive(identity: ProcessIdentity) -> bool:
-    """False when the pid is free, a zombie, or belongs to another process."""
+    """It runs on this machine: the pid is not free, no zombie, and was not given to another process."""
     try:
         return identify(identity.pid) == identity and lives(psutil.Process(identity.pid))
     except psutil.NoSuchProcess:
@@ -88,8 +83,8 @@ def alive(identity: ProcessIdentity) -> bool:
 
 
 def proven_dead(identity: ProcessIdentity) -> bool:
-    """True when the process ran on this machine and is gone."""
-    return here(identity) and not alive(identity)
+    """True when the process ran on this machine and is gone; others cannot be judged from here."""
+    return identity.host == platform.node() and not alive(identity)
 
 
 def lives(process: psutil.Process) -> bool:

@@ -46,18 +46,15 @@ class StagedSplit:
     profile: dict[str, JSON] = field(default_factory=dict)
     """What MLflow shows beside it."""
 
-    @property
-    def context(self) -> str:
-        """What MLflow says the rows are for."""
-        return "training" if self.split == "train" else "evaluation"
-
 
 def splits(staged: Path, names: Iterable[str]) -> list[StagedSplit]:
     """The splits of a staged folder that are there, by name."""
-    manifest = _manifest(staged)
-    return [
-        _split(staged / f"{n}.parquet", n, manifest) for n in names if (staged / f"{n}.parquet").is_file()
-    ]
+    try:
+        data = json.loads((staged / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = {}  # no manifest is no count; the bytes have their checksums anyway
+    files = [staged / f"{name}.parquet" for name in names]
+    return [_split(path, data if isinstance(data, dict) else {}) for path in files if path.is_file()]
 
 
 def log_datasets(log: RunLog, staged: Path, names: Iterable[str]) -> None:
@@ -65,8 +62,12 @@ def log_datasets(log: RunLog, staged: Path, names: Iterable[str]) -> None:
     found = splits(staged, names)
     if not found:
         return  # whoever reads the rows says what is missing
-    if not log.degraded and not (cause := _refusal(log, found)):
-        return
+    if not log.degraded:
+        try:
+            log.client.log_inputs(log.run_id, datasets=[_entity(log, s) for s in found])
+            return
+        except outages() as e:
+            cause = log.redactor.text(cause_of(e))
     log.tags({f"data.{s.split}": f"{s.name} sha256 {s.sha256}" for s in found})
     if not log.degraded:  # a log that lost its store has said so itself
         print(
@@ -74,15 +75,6 @@ def log_datasets(log: RunLog, staged: Path, names: Iterable[str]) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-def _refusal(log: RunLog, found: list[StagedSplit]) -> str | None:
-    """None when the datasets arrived, else why they did not."""
-    try:
-        log.client.log_inputs(log.run_id, datasets=[_entity(log, s) for s in found])
-    except outages() as e:
-        return log.redactor.text(cause_of(e))
-    return None
 
 
 def _entity(log: RunLog, s: StagedSplit) -> DatasetInput:
@@ -97,61 +89,37 @@ def _entity(log: RunLog, s: StagedSplit) -> DatasetInput:
         schema=s.schema or None,
         profile=log.redactor.text(json.dumps(s.profile)),
     )
-    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, s.context)])
+    context = "training" if s.split == "train" else "evaluation"
+    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)])
 
 
-def _manifest(staged: Path) -> dict[str, JSON]:
-    try:
-        data = json.loads((staged / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # no manifest is no count; the bytes have their checksums anyway
-    return data if isinstance(data, dict) else {}
-
-
-def _split(path: Path, split: str, manifest: dict[str, JSON]) -> StagedSplit:
-    md5, sha256 = _hashes(path)
+def _split(path: Path, manifest: dict[str, JSON]) -> StagedSplit:
+    """Named after the end of the source's address, else its kind: `desk-train`, `Some-Set-v1-held`."""
+    data, source = path.read_bytes(), _part(manifest, "source")
+    sha256 = hashlib.sha256(data).hexdigest()
+    last = str(source.get("uri") or "").rstrip("/").rpartition("/")[2]
+    origin = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or str(source.get("kind") or "staged")
+    about = _part(_part(manifest, "outputs"), path.name)
+    profile = {"bytes": len(data), "manifest": "is not of these rows"}
+    if about.get("sha256") == sha256:
+        counts = _part(manifest, "counts")
+        profile = {"rows": about.get("rows"), "bytes": about.get("bytes")}
+        profile |= {k: source[k] for k in ("kind", "uri", "revision", "licence") if source.get(k)}
+        profile |= {f"source_{k}": counts[k] for k in COUNTS if k in counts}
     return StagedSplit(
-        name=f"{_origin(_part(manifest, 'source'))}-{split}",
-        split=split,
+        name=f"{origin[:LONGEST_NAME]}-{path.stem}",
+        split=path.stem,
         path=f"data/staged/{path.name}",
         sha256=sha256,
-        md5=md5,
+        md5=hashlib.md5(data, usedforsecurity=False).hexdigest(),
         schema=_schema(path),
-        profile=_profile(path, sha256, manifest),
+        profile=profile,
     )
-
-
-def _origin(source: dict[str, JSON]) -> str:
-    """The last part of a source's address, else its kind: `desk`, `Nemotron-Agentic-v1`."""
-    last = str(source.get("uri") or "").rstrip("/").rpartition("/")[2]
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.")
-    return (name or str(source.get("kind") or "staged"))[:LONGEST_NAME]
-
-
-def _profile(path: Path, sha256: str, manifest: dict[str, JSON]) -> dict[str, JSON]:
-    """What MLflow shows beside a dataset."""
-    about = _part(_part(manifest, "outputs"), path.name)
-    if about.get("sha256") != sha256:
-        return {"bytes": path.stat().st_size, "manifest": "is not of these rows"}
-    source, counts = _part(manifest, "source"), _part(manifest, "counts")
-    origin = {k: source[k] for k in ("kind", "uri", "revision", "licence") if source.get(k)}
-    read = {f"source_{k}": counts[k] for k in COUNTS if k in counts}
-    return {"rows": about.get("rows"), "bytes": about.get("bytes"), **origin, **read}
 
 
 def _part(data: dict[str, JSON], key: str) -> dict[str, JSON]:
     value = data.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _hashes(path: Path) -> tuple[str, str]:
-    """(md5, sha256) of a file, read once."""
-    md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-    with path.open("rb") as f:
-        while block := f.read(1 << 20):
-            md5.update(block)
-            sha256.update(block)
-    return md5.hexdigest(), sha256.hexdigest()
 
 
 def _schema(path: Path) -> str:

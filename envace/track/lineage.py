@@ -11,15 +11,22 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from envace.config import Params
+import yaml
+
+from envace.config import Params, flatten
+from envace.errors import EnvironmentUnready
+from envace.io.files import read_state
 from envace.io.yaml_text import read_yaml
 from envace.rollout.prompts import load_prompt_set
 
 NONE = "none"
+MOST_CHANGES = 3
+LONGEST_NAME = 200
 PACKAGES = ("envace", "verl", "vllm", "torch", "transformers", "ray", "mlflow", "prefect", "dvc")
 MADE_BY_STAGES = ("dvc.lock", "data", "models", "runs", "results", "report")  # a run changes these itself
 
@@ -55,20 +62,38 @@ def file_hash(path: Path) -> str:
 
 
 def stage_hash(root: Path, stage: str) -> str:
-    """Hash of one stage's entry in dvc.lock."""
+    """Hash of one stage's entry in dvc.lock. Raises EnvironmentUnready where the file is damaged."""
     lock = root / "dvc.lock"
-    if not lock.is_file():
+    try:
+        entry = ((read_yaml(lock.read_text()) or {}).get("stages") or {}).get(stage)
+    except FileNotFoundError:
         return NONE
-    entry = ((read_yaml(lock.read_text()) or {}).get("stages") or {}).get(stage)
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as e:
+        said = str(e).splitlines()[0]
+        raise EnvironmentUnready(f"{lock} is damaged ({said}); git checkout dvc.lock mends it") from None
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest() if entry else NONE
 
 
 def checkpoint_hash(root: Path, policy: str) -> str:
     """The weight hash on a model's card."""
-    card = root / "models" / policy / "card.json"
-    if not card.is_file():
-        return NONE
-    return json.loads(card.read_text()).get("hash") or NONE
+    card = read_state(root / "models" / policy / "card.json", dict, "run the stage that makes it again")
+    return (card or {}).get("hash") or NONE
+
+
+def run_name(root: Path, params: Params) -> str:
+    """What tells pipelines apart in a list: the experiment of `dvc exp run` or preset and size, what
+    params.yaml says otherwise than at the last commit, and the time.
+    """
+    parts = [os.environ.get("DVC_EXP_NAME") or f"{params.method.preset}-{params.size}"]
+    try:
+        before = read_yaml(_git(root, "show", "HEAD:./params.yaml") or "") or {}
+        now = read_yaml((root / "params.yaml").read_text()) or {}
+        old, new = flatten(before), flatten(now)
+        changed = [f"{k}={new[k]}" for k in new if old.get(k) != new[k]] if old else []
+    except (OSError, yaml.YAMLError, AttributeError):
+        changed = []  # load_checked has said what is wrong with the file, or this is no git
+    parts += changed[:MOST_CHANGES] + ([f"+{len(changed) - MOST_CHANGES}"] if changed[MOST_CHANGES:] else [])
+    return " ".join((*parts, time.strftime("%m-%d %H:%M:%S")))[:LONGEST_NAME]
 
 
 @lru_cache(maxsize=1)

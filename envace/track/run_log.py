@@ -1,26 +1,27 @@
 """The log of one MLflow run, from any thread or task, also while the store is away.
 
-Flows in: a run id, metrics, params, tags, an end state. Flows out: all of it in the store; what a dead store
-could not take as lines in `.state/mlflow-buffer/`, sent at the next start.
+Flows in: a run id, metrics, params, tags, artifacts, an end state. Flows out: all of it in the store; what a
+dead store could not take as lines in `.state/mlflow-buffer/`, sent at the next start.
 Invariant: every write names its run (there is no global active run); a store that goes away in mid-run loses
-nothing and stops nothing. MLflow's own client retries and then raises; its queue drops what fails.
+nothing but artifacts, whose files DVC keeps, and stops nothing. MLflow's own client retries and then raises;
+its queue drops what fails.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from envace.errors import innermost
+from envace.io.files import append_jsonl, read_jsonl
 from envace.io.processes import ProcessIdentity, identify, proven_dead
 from envace.io.redact import Redactor
 from envace.track.names import Namer, param_name, param_value
@@ -29,9 +30,9 @@ from envace.types import JSON
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-T = TypeVar("T")
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 LONGEST_TAG = 4900
+LARGEST_ARTIFACT = 5_000_000  # characters; a longer text is cut
 BATCH = 90  # the store takes 100 params or tags at once, and 1000 metrics
 CALLERS_FAULT = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE", "RESOURCE_ALREADY_EXISTS")
 
@@ -79,41 +80,65 @@ class RunLog:
         """Set the final state: FINISHED, FAILED or KILLED."""
         self._send("end", [[status, int(time.time() * 1000)]])
 
+    def artifact(self, name: str, content: str | Path) -> None:
+        """A text, or the file that holds it, redacted. Where no artifact can be put one line says so."""
+        text = content if isinstance(content, str) else content.read_text(encoding="utf-8", errors="replace")
+        text = self.redactor.text(text[:LARGEST_ARTIFACT])
+        if not self.degraded:
+            self._or_warn(name, lambda: self.client.log_text(self.run_id, text, name))
+
+    def register(self, name: str, folder: str, tags: Mapping[str, str]) -> str:
+        """A version of a registered model whose source is a folder of this run's artifacts, alias `current`;
+        its number, or "" where the registry did not take it.
+        """
+        return (
+            "" if self.degraded else self._or_warn(f"model {name}", lambda: self._version(name, folder, tags))
+        )
+
+    def _version(self, name: str, folder: str, tags: Mapping[str, str]) -> str:
+        if not self.client.search_registered_models(f"name = '{name}'"):
+            self.client.create_registered_model(name)
+        source = f"{self.client.get_run(self.run_id).info.artifact_uri}/{folder}"
+        made = self.client.create_model_version(name, source, self.run_id, tags=dict(tags))
+        self.client.set_registered_model_alias(name, "current", made.version)
+        return str(made.version)
+
+    def _or_warn(self, name: str, write: Callable[[], str | None]) -> str:
+        try:
+            return write() or ""
+        except outages() as e:
+            cause = self.redactor.text(cause_of(e))
+            print(
+                f"warning: MLflow took no {name} ({cause}); DVC keeps the file", file=sys.stderr, flush=True
+            )
+            return ""
+
     @property
     def degraded(self) -> bool:
         """The store went away; lines since then wait on disk."""
         return self._buffer is not None
 
     def _send(self, op: str, rows: list[list[JSON]], at_once: int = BATCH) -> None:
-        for chunk in _chunks(rows, at_once):
+        for at in range(0, len(rows), at_once):
+            chunk = rows[at : at + at_once]
             if self._buffer is None:
                 cause = attempt(partial(_apply, self.client, self.run_id, op, chunk))
                 if cause is None:
                     continue
                 self._buffer = self._open_buffer(cause)
-            _append(self._buffer, {"op": op, "run_id": self.run_id, "data": chunk})
+            append_jsonl(self._buffer, {"op": op, "run_id": self.run_id, "data": chunk})
 
     def _open_buffer(self, cause: str) -> Path:
         path = self.state / "mlflow-buffer" / f"{self.run_id}-{os.getpid()}-{time.time_ns()}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        _append(path, {"op": "owner", "data": asdict(identify())})
+        append_jsonl(path, {"op": "owner", "data": asdict(identify())})
         print(
             f"warning: MLflow went away ({self.redactor.text(cause)}); the run goes on, its log waits in "
-            f"{path} "
-            "and is sent at the next start",
+            f"{path} and is sent at the next start",
             file=sys.stderr,
             flush=True,
         )
         return path
-
-
-def _append(path: Path, line: JSON) -> None:
-    with path.open("a", encoding="utf-8") as handle:
-        handle.write(json.dumps(line) + "\n")
-
-
-def _chunks(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (rows[i : i + size] for i in range(0, len(rows), size))
 
 
 def outages() -> tuple[type[Exception], ...]:
@@ -157,21 +182,15 @@ def replay(client: MlflowClient, state: Path) -> int:
 
     A file whose run is not in this store stays for the store it belongs to.
     """
-    folder = state / "mlflow-buffer"
-    if not folder.is_dir():
-        return 0
-    with FileLock(state / "mlflow-buffer.lock"):
-        return sum(_replay_file(client, path) for path in sorted(folder.glob("*.jsonl")))
-
-
-def _replay_file(client: MlflowClient, path: Path) -> int:
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    owner = next((ProcessIdentity.read(line["data"]) for line in lines if line["op"] == "owner"), None)
-    if owner and not proven_dead(owner):
-        return 0
-    todo = [line for line in lines if line["op"] != "owner"]
-    for line in todo:
-        if attempt(partial(_apply, client, line["run_id"], line["op"], line["data"])) is not None:
-            return 0
-    path.unlink()
-    return len(todo)
+    sent = 0
+    for path in sorted((state / "mlflow-buffer").glob("*.jsonl")):
+        with FileLock(state / "mlflow-buffer.lock"):
+            lines = read_jsonl(path)[0] if path.is_file() else []
+            owner = next((ProcessIdentity.read(x["data"]) for x in lines if x["op"] == "owner"), None)
+            todo = [x for x in lines if x["op"] != "owner"]
+            writes = (partial(_apply, client, x["run_id"], x["op"], x["data"]) for x in todo)
+            if (owner and not proven_dead(owner)) or any(attempt(w) is not None for w in writes):
+                continue
+            path.unlink(missing_ok=True)
+            sent += len(todo)
+    return sent

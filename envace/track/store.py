@@ -8,8 +8,11 @@ process, so that what a killed process left RUNNING is marked KILLED by whoever 
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +27,36 @@ from envace.track.run_log import KILLED, LONGEST_TAG, RunLog, cause_of, outages,
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+LOCATIONS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""Columns of the local store that name a place of artifacts."""
+OWN_LOCATION = re.compile(r"mlflow-artifacts:|file://.*/mlartifacts(?=/|$)")
+
 
 def default_uri(state: Path) -> str:
     """The local store; absolute, because stages may run in a copied folder."""
     return f"sqlite:///{state.resolve()}/mlflow.db"
+
+
+def artifacts_uri(state: Path) -> str:
+    """Where the local store keeps artifacts, and the server of `make up`, too."""
+    return (state / "mlartifacts").resolve().as_uri()
+
+
+def mend_locations(state: Path) -> None:
+    """Let the local store name artifacts where they are: the folder was moved, or a server wrote them."""
+    here = artifacts_uri(state)
+    with closing(sqlite3.connect(state / "mlflow.db")) as db, db:
+        for table, column in LOCATIONS:
+            for (old,) in db.execute(f"select distinct {column} from {table}").fetchall():
+                found = OWN_LOCATION.match(old or "")
+                if found and found[0] != here:
+                    new = f"{here}/{old[found.end() :].lstrip('/')}".rstrip("/")
+                    db.execute(f"update {table} set {column} = ? where {column} = ?", (new, old))
 
 
 def connect(uri: str, state: Path) -> MlflowClient:
@@ -61,6 +90,8 @@ class Store:
     def __init__(self, uri: str, experiment: str, state: Path, redactor: Redactor | None = None):
         self.uri, self.state, self.redactor = uri, state, redactor or Redactor()
         self.client = connect(uri, state)
+        if uri == default_uri(state):
+            mend_locations(state)
         self.experiment = self._experiment(experiment)
 
     def _experiment(self, name: str) -> str:
@@ -68,8 +99,7 @@ class Store:
         with FileLock(self.state / "mlflow.lock"):
             found = self.client.get_experiment_by_name(name)
             if found is None:
-                artifacts = (self.state / "mlartifacts").resolve().as_uri()
-                where = None if self.uri.startswith("http") else artifacts
+                where = None if self.uri.startswith("http") else artifacts_uri(self.state)
                 return str(self.client.create_experiment(name, artifact_location=where))
             if found.lifecycle_stage == "deleted":
                 self.client.restore_experiment(found.experiment_id)

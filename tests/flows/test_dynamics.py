@@ -34,6 +34,9 @@ class Log:
     def tags(self, values):
         self.tagged |= values
 
+    def artifact(self, name, content):
+        self.tagged[name] = content
+
 
 def saved(work, step, content=""):
     """A whole checkpoint, as the trainer leaves it."""
@@ -143,6 +146,7 @@ def test_a_point_is_of_the_kept_weights_and_logged_at_its_step(work, tmp_path, m
     assert run.log.tagged["model.step"] == 4 and run.log.tagged["model.hash"] == score["policy_hash"]
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["dynamics"]["envace-1"]["4"]["desk.success"] == score["score"]
+    assert {"scores.json", "failing.jsonl", "failing.html"} <= set(run.log.tagged)
     assert not list((tmp_path / ".state/dynamics").iterdir())  # the export went with the stage
     points = summary.curve_points(tmp_path, run.params)
     assert [(step, v["dynamics/envace-1.desk.success"]) for step, v in points] == [(4, score["score"])]

@@ -21,13 +21,16 @@ class Log:
     """Remembers what it was told."""
 
     def __init__(self):
-        self.run_id, self.said, self.tagged = "run-1", [], {}
+        self.run_id, self.said, self.tagged, self.artifacts = "run-1", [], {}, {}
 
     def metrics(self, values, step=0):
         self.said.append((step, dict(values)))
 
     def tags(self, values):
         self.tagged |= values
+
+    def artifact(self, name, content):
+        self.artifacts[name] = content if isinstance(content, str) else content.read_text()
 
 
 @pytest.fixture
@@ -72,6 +75,13 @@ def test_training_is_forwarded_and_written(run, monkeypatch):
         and info["tokens"] == 10
         and info["reward_last"] == 0.2
     )
+    assert set(run.log.artifacts) == {
+        "config.yaml",
+        "train.json",
+        "metrics.jsonl",
+        "curve.csv",
+        "episodes.jsonl",
+    }
     assert [step for step, _ in run.log.said] == [1, 1, 2] and run.log.tagged["envace.attempt"] == 1
 
 
@@ -100,7 +110,7 @@ def test_nothing_half_written_is_found(tmp_path):
 def test_an_unwritable_output_folder_is_named(tmp_path):
     (tmp_path / "out").write_text("a file where a folder should be")
     with (
-        pytest.raises(EnvironmentUnready, match=r"cannot write to .*/out: File exists"),
+        pytest.raises(EnvironmentUnready, match=r"cannot write .*/out: File exists"),
         files.publish(tmp_path / "out"),
     ):
         pass
@@ -133,13 +143,55 @@ def test_a_withheld_headline_fails_the_stage_with_its_cause(run):
         evaluation.gate.fn(run, evaluation.Outcome([score(None)], [sample], [], [], 1.0))
 
 
-def test_the_parent_is_told_every_score_on_disk(run):
-    folder = run.path("results/evaluate/start-desk")
-    folder.mkdir(parents=True)
-    files.write_json(folder / "scores.json", {"scores": [score(0.5), score(None)], "seconds": 1.0})
-    files.write_json(run.path("results/evaluate/start-desk/metrics.json"), {})
-    found = summary.summary_metrics(run.root, run.params)
-    assert found == {"desk/start.success": 0.5}
+UPSTREAM = {
+    "subset": "macro",
+    "metric": "reward",
+    "source": "derived",
+    "harness": "tau2-1",
+    "benchmark": "tau2",
+}
+
+
+def leave(run, folder, *scores):
+    run.path("results", folder).mkdir(parents=True)
+    files.write_json(run.path("results", folder, "scores.json"), {"scores": scores, "seconds": 1.0})
+
+
+def test_the_parent_has_the_headlines_and_withheld_scores_are_absent(run):
+    user = {"base_url": "http://h/v1", "model": "u"}
+    bench = {"policies": ["start", "envace-1"], "benchmarks": ["tau2"], "user": user}
+    leave(run, "evaluate/start-desk", score(None), score(0.5))
+    leave(run, "bench/envace-1-tau2", UPSTREAM | {"score": 0.25})
+    leave(run, "bench/start-tau2", UPSTREAM | {"score": None})
+    found = {"eval/desk_start": 0.5, "bench/tau2_envace-1": 0.25}
+    assert summary.headlines(run.root, parse({"bench": bench})) == found and not summary.verdict(run.root)
+    report = {"eval/gain": 0.1, "eval/gain_low": -0.1, "eval/gain_high": 0.2} | {
+        f"x/{k}": k for k in range(50)
+    }
+    run.path("report").mkdir()
+    files.write_json(run.path("report/summary.json"), report)
+    assert len(summary.headlines(run.root, run.params)) == 4
+    assert summary.verdict(run.root) == "gain +0.100 [-0.100, +0.200]: within noise"
+    files.write_json(run.path("report/summary.json"), report | {"eval/gain_low": 0.01})
+    assert summary.verdict(run.root).endswith("outside noise")
+
+
+def test_a_curve_is_logged_on_the_parent_at_its_steps(run):
+    curve = {"runs": ["envace-1"], "steps": [4, 0], "benchmarks": ["desk"]}
+    own = {
+        "subset": "held",
+        "metric": "success",
+        "source": "strict",
+        "harness": "envace",
+        "benchmark": "desk",
+    }
+    for step in (0, 4):
+        leave(run, f"dynamics/envace-1-{step}-desk", own | {"score": step / 10})
+    summary.log_summary(run.log, run.root, parse({"train": {"steps": 4}, "dynamics": curve}))
+    assert run.log.said[1:] == [
+        (0, {"dynamics/envace-1.desk.success": 0.0}),
+        (4, {"dynamics/envace-1.desk.success": 0.4}),
+    ]
 
 
 def test_parent_parameters_hold_the_learning_rate_in_readable_units():

@@ -194,7 +194,13 @@ def test_staging_logs_what_it_left_out_and_its_splits(store, own):
     made = manifest(own)
     made["counts"] |= {"read": 21, "rejected": 3, "rejected_by_reason": {"bad_json": 1, "bad_weights": 2}}
     log, said = start(store), []
-    run = SimpleNamespace(path=own.parents[1].joinpath, log=log, say=said.append, metrics=log.metrics)
+    run = SimpleNamespace(
+        path=own.parents[1].joinpath,
+        log=log,
+        say=said.append,
+        metrics=log.metrics,
+        artifact=log.artifact,
+    )
     report_manifest.fn(run, made)
     assert said[1].startswith("left out: 2 bad_weights, 1 bad_json; ")
     assert log.client.get_run(log.run_id).data.metrics["data/left_out.bad_weights"] == 2

@@ -52,6 +52,9 @@ class Run:
     def metrics(self, values, step=0):
         self.logged |= values
 
+    def artifact(self, name, content):
+        self.logged[name] = content
+
 
 @pytest.mark.parametrize(("point", "tried"), [("plain-0", 0), ("parallel-1", 4), ("sequential-2", 8)])
 def test_only_the_control_commits_without_a_memory(point, tried, monkeypatch):

@@ -7,6 +7,7 @@ from shelf_kit import player, shelf_task
 
 from envace.chat.renderer import ByteRenderer
 from envace.config import parse
+from envace.io.files import read_jsonl
 from envace.types import PolicyRef, replace
 from tasks import fidelity
 from tasks.serving import Served
@@ -31,6 +32,9 @@ class Run:
     def metrics(self, values, step=0):
         self.logged |= values
 
+    def artifact(self, name, content):
+        self.logged[name] = content
+
 
 def measured(run, monkeypatch, tasks=TASKS):
     policy = player(lambda call: {"item": "kite", "left": 1})
@@ -42,12 +46,15 @@ def measured(run, monkeypatch, tasks=TASKS):
             policy=policy, renderer=ByteRenderer(), ref=PolicyRef(kind="tiny", uri="", name=name)
         ),
     )
-    return fidelity.measure_fidelity.fn(run, "start")
+    fidelity.measure_fidelity.fn(run, "start")
+    out = run.path("results/fidelity/start")
+    lines = {name: read_jsonl(out / f"{name}.jsonl")[0] for name in ("calls", "plays")}
+    return json.loads((out / "scores.json").read_text()), lines
 
 
 def test_scores_spread_calls_and_plays_are_written(tmp_path, monkeypatch):
     run = Run(tmp_path)
-    fidelity.write_fidelity.fn(run, "start", measured(run, monkeypatch))
+    data, lines = measured(run, monkeypatch)
     out = tmp_path / "results/fidelity/start"
     assert sorted(f.name for f in out.iterdir()) == [
         "calls.jsonl",
@@ -55,18 +62,17 @@ def test_scores_spread_calls_and_plays_are_written(tmp_path, monkeypatch):
         "plays.jsonl",
         "scores.json",
     ]
-    data = json.loads((out / "scores.json").read_text())
     assert data["scores"]["gap/collusion"] == pytest.approx(1 / 3)
     assert data["spread"]["gap/collusion"]["calls"] == 3 and data["spread"]["up_to_turn/exact"]["tasks"] == 3
     assert set(data["scores"]) == set(data["spread"])
-    assert len((out / "plays.jsonl").read_text().splitlines()) == 3
+    assert len(lines["plays"]) == 3
     assert run.logged["gap/true"] == pytest.approx(2 / 3) and "fidelity/up_to_turn/exact" in run.logged
     assert run.said[-1].startswith("gap/collusion 0.333 [") and run.said[-1].endswith("3 over 3 tasks")
 
 
 def test_the_gap_is_left_out_when_switched_off_or_without_a_world(tmp_path, monkeypatch):
-    assert not measured(Run(tmp_path, episodes=0), monkeypatch).plays
+    assert not measured(Run(tmp_path, episodes=0), monkeypatch)[1]["plays"]
     plain = [replace(t, world=None) for t in TASKS]
-    found = measured(Run(tmp_path), monkeypatch, plain)
-    assert not found.plays and not any(name.startswith("gap/") for name in found.scores)
-    assert {r["kind"] for r in found.calls} == {"reference"}  # nobody could answer a spoilt call
+    data, lines = measured(Run(tmp_path), monkeypatch, plain)
+    assert not lines["plays"] and not any(name.startswith("gap/") for name in data["scores"])
+    assert {r["kind"] for r in lines["calls"]} == {"reference"}  # nobody could answer a spoilt call
