@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from envace.data.annotate.dialogue import RawSample, lines
 from envace.data.annotate.questions import LABEL, load_prompts
-from envace.data.annotate.replies import read_label, read_verdict
+from envace.data.annotate.replies import ORDER, read_label, read_verdict
 from envace.data.checklist import checklist_faults
 from envace.errors import DataError
 
@@ -79,17 +79,7 @@ def test_a_good_label_becomes_turns_of_items_that_the_row_check_takes():
     found = read(label())
     assert not found.faults and found.renormalised == 0
     assert list(checklist_faults([list(found.turns)], "c", 2)) == []
-    assert list(found.turns[0][0]) == [
-        "id",
-        "evidence",
-        "focus_on",
-        "question",
-        "pass_condition",
-        "failure_examples",
-        "required_for_next_turn",
-        "dependence",
-        "weight",
-    ]
+    assert list(found.turns[0][0]) == list(ORDER)
 
 
 @pytest.mark.parametrize(

@@ -50,24 +50,8 @@ def write_params(path, **data):
 
 
 def command(tmp_path, url, *more):
-    return [
-        "annotate",
-        "--params",
-        str(tmp_path / "raw.yaml"),
-        "--out",
-        str(tmp_path / "annotated"),
-        "--base-url",
-        url,
-        "--model",
-        "m",
-        "--passes",
-        "low,high",
-        "--price-in",
-        "1",
-        "--price-out",
-        "2",
-        *more,
-    ]
+    given = f"--params {tmp_path}/raw.yaml --out {tmp_path}/annotated --base-url {url} --model m"
+    return ["annotate", *given.split(), *"--passes low,high --price-in 1 --price-out 2".split(), *more]
 
 
 def test_rows_of_a_hub_are_filtered_selected_drawn_annotated_and_staged(hub, tmp_path, capsys):

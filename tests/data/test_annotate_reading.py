@@ -13,23 +13,8 @@ from envace.errors import DataError, ParamsError
 
 
 def command(source, out, url, *more):
-    return [
-        "annotate",
-        str(source),
-        "--out",
-        str(out),
-        "--base-url",
-        url,
-        "--model",
-        "m",
-        "--passes",
-        "low,high",
-        "--label-effort",
-        "low",
-        "--concurrency",
-        "2",
-        *more,
-    ]
+    given = f"{source} --out {out} --base-url {url} --model m --passes low,high --label-effort low"
+    return ["annotate", *given.split(), "--concurrency", "2", *more]
 
 
 def test_the_preview_comes_first_and_a_dry_run_stops_there(tmp_path, capsys):
