@@ -48,12 +48,21 @@ def test_a_request_asks_for_the_schema_with_the_effort_and_a_limit_and_nothing_e
         (Says(GOOD, delay_s=0.6), "timeout", 3),
         (Says(raw=b"[]"), "no_completion", 3),
         (Says(raw=b'{"choices": [{"message": {"refusal": "no"}}]}'), "refused_by_model", 1),
+        (Says(None, finish="content_filter"), "refused_by_model", 1),
+        (Says(raw=b'{"error": {"message": "upstream is at its limit", "code": 429}}'), "http_429", 3),
     ],
 )
 def test_a_call_without_a_reply_has_a_named_fault(says, fault, requests):
     with serving(lambda a: says) as mill:
         [answer] = ask(mill.url, timeout=0.2)
     assert (answer["fault"], answer["requests"], answer["reply"]) == (fault, requests, None)
+
+
+def test_a_reply_in_parts_is_one_text():
+    parts = [{"type": "text", "text": '{"errors": [], '}, {"type": "text", "text": '"no_error": true}'}]
+    choice = {"message": {"content": parts}, "finish_reason": "stop"}
+    with serving(lambda a: Says(raw=json.dumps({"choices": [choice]}).encode())) as mill:
+        assert ask(mill.url)[0]["reply"] == '{"errors": [], "no_error": true}'
 
 
 def test_a_run_told_to_stop_does_not_wait_out_a_busy_server():
