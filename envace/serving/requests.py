@@ -71,8 +71,10 @@ class CalledFunction(RequestPart):
     @field_validator("arguments", mode="before")
     @classmethod
     def _decoded(cls, value: JSON) -> JSON:
-        """Written as JSON text, empty for none. What is no JSON object cannot be put into the template."""
-        return json.loads(value or "{}") if isinstance(value, str) else value
+        """Written as JSON text, empty or null for none. What is no JSON object has no place in the template."""
+        if value is None or isinstance(value, str):
+            return json.loads((value or "").strip() or "{}")
+        return value
 
 
 class HistoryCall(RequestPart):
