@@ -76,18 +76,8 @@ def completion(r, pieces, end=None, hidden=False) -> Completion:
     return Completion(text=text, output_ids=ids, logprobs=(-0.5,) * len(ids), finish=finish)
 
 
-PIECES = [
-    "hi",
-    " there",
-    "or",
-    "der",
-    "\n",
-    CALL,
-    CALL.replace("\n", ""),
-    "<tool_call>oops</tool_call>",
-    "é",
-    " ",
-]
+BROKEN = "<tool_call>oops</tool_call>"
+PIECES = ["hi", " there", "or", "der", "\n", CALL, CALL.replace("\n", ""), BROKEN, "é", " "]
 replies = st.tuples(
     st.sampled_from(["", "", "<think>\nhm\n</think>\n\n", "<think>\n\n</think>\n\n", "<think>a"]),
     st.lists(st.sampled_from(PIECES), max_size=4),

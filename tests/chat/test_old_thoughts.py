@@ -36,23 +36,22 @@ def prompts(episode):
     return [g.prompt_ids for g in episode.generations if g.role is Role.ACT]
 
 
+def thoughts_in(episode):
+    """The numbers of the thoughts that each prompt shows."""
+    shown = [THINKING.decode(p) for p in prompts(episode)]
+    return ["".join(str(k) for k in range(4) if f"musing{k}" in text) for text in shown]
+
+
 def test_kept_thoughts_stand_in_every_later_prompt_and_make_one_row():
     episode, _ = played(THINKING, thoughtful(), Method(old_thoughts="keep"))
-    shown = [THINKING.decode(p) for p in prompts(episode)]
-    assert ["".join(str(k) for k in range(4) if f"musing{k}" in text) for text in shown] == [
-        "",
-        "0",
-        "01",
-        "012",
-    ]
+    assert thoughts_in(episode) == ["", "0", "01", "012"]
     assert not any(name.startswith("restart/") for name in episode.counters)
     assert len(sequences_of(episode, Method())) == 1
 
 
 def test_the_template_decides_otherwise():
     episode, _ = played(THINKING, thoughtful(), Method(old_thoughts="template"))
-    shown = [THINKING.decode(p) for p in prompts(episode)]
-    assert ["".join(str(k) for k in range(4) if f"musing{k}" in text) for text in shown] == ["", "0", "", ""]
+    assert thoughts_in(episode) == ["", "0", "", ""]
     assert episode.counters["restart/thoughts_dropped"] == 2
     for ids, k in zip(prompts(episode), (1, 3, 5, 7), strict=True):
         assert list(ids) == THINKING.render(episode.messages[:k], TASK.tools)

@@ -25,12 +25,10 @@ PIECES = [
     '"',
     "{",
     "}",
-    "order",
-    "status",
     "\t",
-    "'s",
     "\u3000",
 ]
+PIECES += ["order", "status", "'s"]
 FORGED = [*PIECES, "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<think>", "</think>", "</tool_response>"]
 
 plain = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda parts: "".join(parts).strip())

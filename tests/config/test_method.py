@@ -9,8 +9,11 @@ from envace.config.method import PRESETS, READING, resolve_method
 from envace.errors import ParamsError
 
 
-def test_every_preset_keeps_grounding_and_trains_on_judged_rewards():
+def test_presets_differ_in_the_table_alone():
     assert {(m.grounding, m.reward) for m in PRESETS.values()} == {("keep", "judged")}
+    found = {name: (m.kl, m.empty_penalty, m.baseline) for name, m in PRESETS.items()}
+    assert found["authors"] == (0.0, 0.1, "generation") and found["paper"] == (1e-4, 0.0, "generation")
+    assert found["envace"] == (0.0, 0.0, "trajectory")
 
 
 @pytest.mark.parametrize(

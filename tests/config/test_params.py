@@ -63,18 +63,12 @@ def test_a_key_given_twice_is_refused_wherever_yaml_is_read(tmp_path):
     assert read_yaml("a: {b: 1}\nc: {b: 2}\n") == {"a": {"b": 1}, "c": {"b": 2}}
 
 
-def test_misspelt_key_is_answered_with_the_nearest_one():
-    text = complaint(lambda d: d["train"].update(stepz=3))
-    assert "train.stepz" in text and "3" in text and "did you mean train.steps" in text
-
-
-def test_unknown_section_is_refused():
-    assert "did you mean rollout" in complaint(lambda d: d.update(rolout={}))
-
-
 @pytest.mark.parametrize(
     ("section", "key", "value", "words"),
     [
+        ("train", "stepz", 3, "did you mean train.steps"),
+        ("method", "override", {"basline": "trajectory"}, "did you mean baseline"),
+        ("train", "runs", ["envace-1", "standard_gropo-2"], "did you mean standard_grpo"),
         ("train", "steps", "many", "whole number"),
         ("train", "steps", True, "whole number"),
         ("train", "steps", 0, "at least 1"),
@@ -98,21 +92,10 @@ def test_bad_value_names_key_value_and_rule(section, key, value, words):
     assert f"{section}.{key}" in text and words in text
 
 
-def test_exponent_without_a_dot_is_a_number():
+def test_an_unknown_section_is_refused_and_an_exponent_without_a_dot_is_a_number():
+    assert "did you mean rollout" in complaint(lambda d: d.update(rolout={}))
     data = yaml.safe_load((ROOT / "params.yaml").read_text().replace("lr: 0.0002", "lr: 1e-6"))
-    assert isinstance(data["train"]["lr"], str)  # what YAML 1.1 makes of it
-    assert parse(data).train.lr == 1e-6
-
-
-def test_method_switch_is_checked_too():
-    text = complaint(lambda d: d["method"].update(override={"basline": "trajectory"}))
-    assert "basline" in text and "did you mean baseline" in text
-    assert "rows" not in complaint(lambda d: d["method"].update(override={"lone": "one"}))
-
-
-def test_an_arm_is_defined_before_it_is_trained():
-    text = complaint(lambda d: d["train"].update(runs=["envace-1", "standard_gropo-2"]))
-    assert "standard_gropo-2" in text and "did you mean standard_grpo" in text
+    assert isinstance(data["train"]["lr"], str) and parse(data).train.lr == 1e-6  # as YAML 1.1 reads it
 
 
 def test_supervised_training_is_no_arm_but_its_policies_can_be_evaluated():
@@ -161,14 +144,3 @@ def test_broken_yaml_names_the_line(tmp_path):
     path.write_text("train:\n  steps: 3\n lr: [\n")
     with pytest.raises(ParamsError, match="line 3"):
         load(path)
-
-
-def test_presets_differ_in_the_table_alone():
-    data = committed()
-    tables = {}
-    for preset in ("authors", "paper", "envace"):
-        data["method"]["preset"] = preset
-        tables[preset] = parse(data).resolved_method()
-    assert tables["paper"].kl == 1e-4 and tables["authors"].kl == 0
-    assert tables["authors"].empty_penalty == 0.1 and tables["paper"].empty_penalty == 0
-    assert tables["envace"].baseline == "trajectory" and tables["paper"].baseline == "generation"
