@@ -67,29 +67,17 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
 
 
 def said(content: str | None = None, calls: list[tuple[str, Any]] | None = None) -> tuple[int, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": f"c{time.monotonic_ns()}-{i}",
-                "type": "function",
-                "function": {"name": n, "arguments": a if isinstance(a, str) else json.dumps(a)},
-            }
-            for i, (n, a) in enumerate(calls)
-        ]
-    return completion(message)
+    functions = [{"name": n, "arguments": a if isinstance(a, str) else json.dumps(a)} for n, a in calls or ()]
+    made = [
+        {"id": f"c{time.monotonic_ns()}-{i}", "type": "function", "function": function}
+        for i, function in enumerate(functions)
+    ]
+    return completion({"role": "assistant", "content": content} | ({"tool_calls": made} if made else {}))
 
 
 def completion(message: dict[str, Any], model: str = "m") -> tuple[int, Any]:
     """A good answer that holds this message."""
     ends = "tool_calls" if message.get("tool_calls") else "stop"
-    choice = {"index": 0, "message": message, "finish_reason": ends}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return 200, {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 1,
-        "model": model,
-        "choices": [choice],
-        "usage": usage,
-    }
+    reply = {"id": "x", "object": "chat.completion", "created": 1, "model": model, "usage": usage}
+    return 200, reply | {"choices": [{"index": 0, "message": message, "finish_reason": ends}]}

@@ -1,5 +1,4 @@
-"""What a model server's answer says beyond its words: calls it could not read, and tokens it has no room
-for."""
+"""What a model server's answer says beyond its words: calls it could not read, tokens it has no room for."""
 
 from __future__ import annotations
 
@@ -98,10 +97,8 @@ def test_gorilla_1077_raw_text_and_json_are_the_same_to_bfcl(calls):
     texts = []
     for message in (chat_message(raw, tools=True), as_message("" if calls else "Nothing to call.", calls)):
         said, thinking = bfcl.spoken(_as_object(message))
-        called = [
-            (c["function"]["name"], json.loads(c["function"]["arguments"]))
-            for c in said.get("tool_calls", ())
-        ]
+        functions = [c["function"] for c in said.get("tool_calls", ())]
+        called = [(f["name"], json.loads(f["arguments"])) for f in functions]
         texts.append((said["content"], called, thinking))
     assert texts[0] == texts[1] and [ToolCall(name=n, arguments=a) for n, a in texts[0][1]] == calls
 
@@ -125,45 +122,37 @@ def small_server(limit: int):
         message = f"'max_tokens' is too large. {LIMIT.format(1000)} and {room}."
         return said("ok") if body["max_tokens"] <= limit else (400, {"error": {"message": message}})
 
-    return asked, answer
-
-
-def test_bug_24_bfcl_asks_again_for_what_fits():
-    asked, answer = small_server(40)
-
     def create(**request):
         status, reply = answer(request)
         if status == 400:
             raise Refused(reply["error"]["message"])
         return reply
 
+    return asked, answer, create
+
+
+def test_bug_24_bfcl_asks_again_for_what_fits():
+    asked, _, create = small_server(40)
     assert bfcl.fitting(create, {"max_tokens": 500}, Refused)["choices"] and asked == [500, 40]
     with pytest.raises(Refused):  # a prompt that leaves nothing
         bfcl.fitting(lambda **_: (_ for _ in ()).throw(Refused(FULL)), {"max_tokens": 500}, Refused)
 
 
 def test_bug_24_tau2_asks_again_for_what_fits(monkeypatch):
-    asked, answer = small_server(40)
-
-    def completion(**request):
-        status, reply = answer(request)
-        if status == 400:
-            raise Refused(reply["error"]["message"])
-        return reply
-
+    asked, _, create = small_server(40)
     for name in ("litellm", "tau2", "tau2.utils", "tau2.utils.llm_utils"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules["litellm"].BadRequestError = Refused
     sys.modules["tau2"].utils = sys.modules["tau2.utils"]
     client = sys.modules["tau2.utils"].llm_utils = sys.modules["tau2.utils.llm_utils"]
-    client.completion = completion
+    client.completion = create
     tau2.give_keys([{"model": "openai/m", "api_base": "http://h/v1", "variable": "NO_KEY"}], 1)
     assert client.completion(model="openai/m", api_base="http://h/v1", max_tokens=500)["choices"]
     assert asked == [500, 40]
 
 
 def test_bug_24_vita_asks_again_for_what_fits(tmp_path):
-    asked, answer = small_server(40)
+    asked, answer, _ = small_server(40)
     with Server(answer, "m") as server:
         role = {"url": server.url + "/chat/completions", "model": "m", "key": "", "body": {"max_tokens": 500}}
         job = {"roles": {"agent": role}, "seed": 5, "send_seed": False}
@@ -175,13 +164,12 @@ def test_bug_24_vita_asks_again_for_what_fits(tmp_path):
 
 
 def test_bug_24_finmcp_asks_again_for_what_fits():
-    asked, answer = small_server(40)
+    asked, answer, _ = small_server(40)
 
     async def ask(url):
         async with ChatClient(ChatOptions(model="m", servers={url: 1.0}), shorter=fewer) as client:
-            return await Chat(client, {"max_tokens": 500}, 0).ask(
-                [{"role": "user", "content": "hi"}], [], "a"
-            )
+            chat = Chat(client, {"max_tokens": 500}, 0)
+            return await chat.ask([{"role": "user", "content": "hi"}], [], "a")
 
     with Server(answer, "m") as server:
         assert asyncio.run(ask(server.url + "/chat/completions")).text == "ok"

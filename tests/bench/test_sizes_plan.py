@@ -22,10 +22,7 @@ from tasks.run import Run
 
 ROOT = test_bfcl_plan.Path(__file__).resolve().parents[2]
 SIZES = [p.stem for p in sorted((ROOT / "sizes").glob("*.yaml"))]
-bfcl_source, tau2_env = (
-    test_bfcl_plan.source,
-    test_tau2_plan.env,
-)  # fixtures: harnesses of which only tasks exist
+bfcl_source, tau2_env = test_bfcl_plan.source, test_tau2_plan.env  # harnesses of which only tasks exist
 
 
 @pytest.fixture
