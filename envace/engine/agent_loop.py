@@ -1,19 +1,17 @@
 """One episode inside verl: a registered agent loop around `envace.rollout.run_episode`.
 
-Flows in: a task index, the prompt group's id and verl's handle to the rollout servers. Flows out: one
-AgentLoopOutput for each training sequence, with its role, its episode and its rows' rewards; the last one
-also carries the whole episode for the trainer to save.
-Invariant: every dispatched episode comes back, one that produced no row as a single masked placeholder; a
-reward that could not be had travels as None and never as a number.
+A task's index and verl's handle to the rollout servers become one AgentLoopOutput for each training sequence,
+with its role, its episode and its rows' rewards; the last one also carries the whole episode for the trainer
+to save. Invariant: every dispatched episode comes back, one that produced no row as a single masked
+placeholder; a reward that could not be had travels as None and never as a number.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
-from functools import lru_cache
+from contextlib import closing, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,23 +39,14 @@ if TYPE_CHECKING:
     from verl.workers.rollout.replica import TokenOutput
 
 
-@dataclass(frozen=True)
-class ProcessSetup:
+@cache
+def setup() -> tuple[RunFile, Method, Judge, PromptSet]:
     """What all episodes of a process share."""
-
-    run: RunFile
-    method: Method
-    judge: Judge
-    prompts: PromptSet
-
-
-@lru_cache(maxsize=1)
-def setup() -> ProcessSetup:
     run = current()
     load_worlds(run.params.rollout.worlds)
     method = run.params.resolved_method(run.arm)
     judge = make_judge(run.params.judge, method.judge_mode)
-    return ProcessSetup(run, method, judge, load_prompt_set(run.params.rollout.prompt_set))
+    return run, method, judge, load_prompt_set(run.params.rollout.prompt_set)
 
 
 class RolloutServer(Protocol):
@@ -94,28 +83,27 @@ class ServerPolicy:
         self.server, self.renderer, self.work = server, renderer, work
 
     async def generate(self, request: GenerationRequest) -> Completion:
+        """What the server wrote, with a sign of life for the launcher."""
         s = request.sampling
         wanted = {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k}
         wanted |= {"max_tokens": s.max_tokens, "logprobs": True}
-        if s.seed is not None:
-            wanted["seed"] = s.seed
+        wanted |= {} if s.seed is None else {"seed": s.seed}
         out = await self.server.generate(
             request.episode_id, prompt_ids=list(request.prompt_ids), sampling_params=wanted
         )
         beat(self.work)
+        finish = FinishReason.LENGTH
+        if out.stop_reason == "aborted":
+            finish = FinishReason.ABORT
+        elif out.token_ids and out.token_ids[-1] in self.renderer.end_ids:
+            finish = FinishReason.STOP
         return Completion(
             text=self.renderer.decode(out.token_ids),
             output_ids=tuple(out.token_ids),
             logprobs=tuple(out.log_probs or ()),
-            finish=self._finish(out),
+            finish=finish,
             weight_version=out.extra_fields.get("global_steps"),
         )
-
-    def _finish(self, out: TokenOutput) -> FinishReason:
-        if out.stop_reason == "aborted":
-            return FinishReason.ABORT
-        ended = bool(out.token_ids) and out.token_ids[-1] in self.renderer.end_ids
-        return FinishReason.STOP if ended else FinishReason.LENGTH
 
 
 def episode_seed(run_seed: int, step: int, group: str, member: int) -> int:
@@ -129,54 +117,52 @@ class EpisodeLoop(AgentLoopBase):
     """verl makes one of these for each episode."""
 
     async def run(self, sampling_params: dict[str, JSON], **kwargs: JSON) -> list[AgentLoopOutput]:
-        s, step, member = setup(), int(kwargs["global_steps"]), int(kwargs["session_id"])
-        rollout, group = s.run.params.rollout, str(kwargs["uid"])
-        episode_id = f"{group}-{member}"
-        tasks = tasks_of(s.run.tasks_file)
-        task = lend(training_task(tasks[int(kwargs["index"])], s.method), tasks, s.method.few_shot)
+        run, method, judge, prompt_set = setup()
+        step, member, group = int(kwargs["global_steps"]), int(kwargs["session_id"]), str(kwargs["uid"])
+        rollout, episode_id = run.params.rollout, f"{group}-{member}"
+        tasks = tasks_of(run.tasks_file)
+        task = lend(training_task(tasks[int(kwargs["index"])], method), tasks, method.few_shot)
         renderer = HFRenderer(self.tokenizer, rollout.enable_thinking)
-        with self._server(episode_id, s.run.params.engine.rollout) as server:
-            policy = ServerPolicy(server, renderer, Path(s.run.work))
+        own = run.params.engine.rollout == "hf"
+        sticky = closing(StickyServer(self.server_manager, episode_id)) if own else None
+        with sticky or nullcontext(self.server_manager) as server:
+            policy = ServerPolicy(server, renderer, Path(run.work))
             episode = await run_episode(
                 task,
                 policy=policy,
-                source=make_source(task, s.method, policy, renderer, rollout),
+                source=make_source(task, method, policy, renderer, rollout),
                 renderer=renderer,
-                judge=s.judge,
-                method=s.method,
+                judge=judge,
+                method=method,
                 params=rollout,
                 episode_id=episode_id,
                 group_id=group,
-                seed=episode_seed(s.run.seed, step, group, member),
-                prompt_set=s.prompts,
+                seed=episode_seed(run.seed, step, group, member),
+                prompt_set=prompt_set,
                 sampling=Sampling(
                     temperature=rollout.temperature, top_p=rollout.top_p, max_tokens=rollout.response_tokens
                 ),
             )
-        return outputs_of(episode, s.method, step, fallback_id=self.tokenizer.eos_token_id)
-
-    def _server(self, episode_id: str, rollout: str) -> AbstractContextManager[RolloutServer]:
-        if rollout == "hf":
-            return closing(StickyServer(self.server_manager, episode_id))
-        return nullcontext(self.server_manager)
+        return outputs_of(episode, method, step, fallback_id=self.tokenizer.eos_token_id)
 
 
 def outputs_of(episode: Episode, method: Method, step: int, fallback_id: int) -> list[AgentLoopOutput]:
     """Sequences of an episode as verl's records, at least one; the last carries the episode for the trainer
-    to save.
+    to save, without the prompt ids and log-probabilities, which the rows hold and which would multiply its
+    size by the number of generations.
     """
     outputs = [output_of(sequence, step) for sequence in sequences_of(episode, method)]
-    outputs = outputs or [_placeholder(episode, step, fallback_id)]
-    outputs[-1].extra_fields["episode_json"] = json.dumps(to_json(light(episode)), ensure_ascii=False)
+    if not outputs:
+        about = {"group_id": episode.group_id, "episode_id": episode.id, "reward": episode.reward}
+        row, ids = TrainingRow(role=Role.ACT, turn=0, length=1, trained=0, **about), (fallback_id,)
+        nothing = TrainingSequence(
+            prompt_ids=ids, response_ids=ids, loss_mask=(0,), logprobs=(0.0,), rows=(row,)
+        )
+        outputs = [output_of(nothing, step, placeholder=True)]
+    light = [replace(g, prompt_ids=(), logprobs=()) for g in episode.generations]
+    said = to_json(replace(episode, generations=tuple(light)))
+    outputs[-1].extra_fields["episode_json"] = json.dumps(said, ensure_ascii=False)
     return outputs
-
-
-def light(episode: Episode) -> Episode:
-    """The episode without the prompt ids and log-probabilities, which the rows hold and which would multiply
-    its size by the number of generations.
-    """
-    generations = (replace(g, prompt_ids=(), logprobs=()) for g in episode.generations)
-    return replace(episode, generations=tuple(generations))
 
 
 def output_of(sequence: TrainingSequence, step: int, placeholder: bool = False) -> AgentLoopOutput:
@@ -202,20 +188,3 @@ def output_of(sequence: TrainingSequence, step: int, placeholder: bool = False) 
             "max_global_steps": step - 1,
         },
     )
-
-
-def _placeholder(episode: Episode, step: int, fallback_id: int) -> AgentLoopOutput:
-    row = TrainingRow(
-        role=Role.ACT,
-        group_id=episode.group_id,
-        episode_id=episode.id,
-        turn=0,
-        reward=episode.reward,
-        length=1,
-        trained=0,
-    )
-    ids = (fallback_id,)
-    sequence = TrainingSequence(
-        prompt_ids=ids, response_ids=ids, loss_mask=(0,), logprobs=(0.0,), rows=(row,)
-    )
-    return output_of(sequence, step, placeholder=True)

@@ -26,6 +26,7 @@ from envace.engine.run_files import current
 from envace.errors import DataError, UserError
 from envace.io.files import write_text
 from envace.policy.card import files_hash
+from envace.types import JSON
 
 MARKER = "WHOLE"
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -101,16 +102,12 @@ def finish(folder: Path, work: Path, step: int, rolling: int, keep_every: int) -
 class Keeper:
     """verl's checkpoint callback: called on the driver once all ranks have written."""
 
-    def __init__(self, config: object = None):
+    def __init__(self, config: JSON = None):
         run = current()
         self.work, self.train = Path(run.work), run.params.train
 
-    def on_save(self, trainer: object, global_step: int, checkpoint_dir: str, **kwargs: object) -> None:
+    def on_save(self, trainer: JSON, global_step: int, checkpoint_dir: str, **kwargs: JSON) -> None:
         finish(Path(checkpoint_dir), self.work, global_step, self.train.rolling, self.train.keep_every)
-
-
-# --- what is published of them
-# ----------------------------------------------------------------------------------------
 
 
 class KeptSteps(TypedDict):

@@ -1,6 +1,5 @@
 """verl's FSDP2 engine on the CPU.
 
-Flows in: verl's own class. Flows out: an engine registered for device "cpu".
 Invariant: the training arithmetic is verl's: same log-probabilities, same losses, same optimizer. What
 differs is what a CPU would pay for and get nothing: pinned memory, masks over padding on the right of a
 causal model, a second pass over what another row holds already, and log-probabilities of tokens nobody wrote

@@ -1,6 +1,5 @@
 """verl's idea of an accelerator, answered by the CPU.
 
-Flows in: verl's questions about devices. Flows out: a registered platform named "cpu".
 Invariant: `current_device` is a torch.device, never an index (verl passes it to `.to()`, where an integer
 would mean a CUDA device); memory figures are those of the process and the machine.
 """
@@ -19,8 +18,6 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
-MEMORY = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
-HOUSEKEEPING = ("empty_cache", "ipc_collect", "synchronize", "set_device", "reset_peak_memory_stats")
 
 
 def cores(processes: int = 1) -> int:
@@ -33,33 +30,33 @@ def _always(value: T) -> Callable[..., T]:
     return lambda *args, **kwargs: value
 
 
-def _memory(*args: object) -> tuple[int, int]:
+def _resident(*_: int) -> int:
+    return psutil.Process().memory_info().rss
+
+
+def _memory(*_: int) -> tuple[int, int]:
     memory = psutil.virtual_memory()
     return memory.available, memory.total
 
 
-def _device_module() -> types.ModuleType:
-    """torch.cpu with the calls that torch.cuda has besides."""
-    module = types.ModuleType("envace_cpu_device")
-    answers = dict.fromkeys(MEMORY, lambda *args: psutil.Process().memory_info().rss)
-    answers |= dict.fromkeys(HOUSEKEEPING, _always(None))
-    answers |= {
-        "__getattr__": lambda name: getattr(torch.cpu, name),
-        "mem_get_info": _memory,
-        "current_device": _always(CPU),
-        "device_count": _always(1),
-        "is_available": _always(True),
-        "get_rng_state": lambda *args, **kwargs: torch.get_rng_state(),
-        "set_rng_state": lambda state, *args, **kwargs: torch.set_rng_state(state),
-        "manual_seed": torch.manual_seed,
-        "manual_seed_all": torch.manual_seed,
-        "get_device_name": _always("CPU"),
-    }
-    vars(module).update(answers)
-    return module
-
-
-DEVICE_MODULE = _device_module()
+DEVICE_MODULE = types.ModuleType("envace_cpu_device")
+"""torch.cpu with the calls that torch.cuda has besides."""
+vars(DEVICE_MODULE).update(
+    **dict.fromkeys(("memory_allocated", "memory_reserved"), _resident),
+    **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), _resident),
+    **dict.fromkeys(("empty_cache", "ipc_collect", "synchronize", "set_device"), _always(None)),
+    reset_peak_memory_stats=_always(None),
+    __getattr__=lambda name: getattr(torch.cpu, name),
+    mem_get_info=_memory,
+    current_device=_always(CPU),
+    device_count=_always(1),
+    is_available=_always(True),
+    get_rng_state=lambda *args, **kwargs: torch.get_rng_state(),
+    set_rng_state=lambda state, *args, **kwargs: torch.set_rng_state(state),
+    manual_seed=torch.manual_seed,
+    manual_seed_all=torch.manual_seed,
+    get_device_name=_always("CPU"),
+)
 
 
 @PlatformRegistry.register(platform="cpu")

@@ -1,11 +1,9 @@
 """Staged tasks as verl sees them.
 
-Flows in: the parquet of training rows. Flows out: one small record for each task (its index and first
-messages); the agent loop reads the task itself from the same file, so that the queue between processes stays
-light.
-Invariant: which prompts a step gets is a function of the seed and the step alone (`step_indices`). A resumed
-run therefore sees exactly the prompts an uninterrupted one would, at epoch borders too, and more steps can be
-asked for later.
+verl is given one small record for each task (its index and first messages); the agent loop reads the task
+itself from the same file, so that the queue between processes stays light. Invariant: which prompts a step
+gets is a function of the seed and the step alone (`step_indices`). A resumed run therefore sees exactly the
+prompts an uninterrupted one would, at epoch borders too, and more steps can be asked for later.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def _order(epoch: int, n_tasks: int, seed: int, shuffle: bool) -> np.ndarray:
 class TaskDataset(Dataset[dict[str, JSON]]):
     """The dataset class verl is given through data.custom_cls."""
 
-    def __init__(self, data_files: str | Sequence[str], **verls_other_choices: object):
+    def __init__(self, data_files: str | Sequence[str], **verls_other_choices: JSON):
         self.tasks = tasks_of(data_files if isinstance(data_files, str) else list(data_files)[0])
 
     def __len__(self) -> int:

@@ -1,9 +1,8 @@
 """The `hf` rollout server: verl's rollout protocol answered by transformers on this machine.
 
-Flows in: generate requests of the agent loops and, after each update, the trainer's weights. Flows out: token
-ids with the log-probabilities of the distribution they were sampled from.
-Invariant: the weights change only between two batches, and every answer names the optimizer step behind the
-weights that wrote it.
+Answers hold token ids with the log-probabilities of the distribution they were sampled from. Invariant: the
+weights change only between two batches, and every answer names the optimizer step behind the weights that
+wrote it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class HFServer:
         return f"hf:{os.getpid()}"
 
     async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, JSON], request_id: str, **kwargs: object
+        self, prompt_ids: list[int], sampling_params: dict[str, JSON], request_id: str, **kwargs: JSON
     ) -> TokenOutput:
         room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
         sampling = Sampling(
@@ -76,7 +75,7 @@ class HFServer:
     async def set_global_steps(self, step: int) -> None:
         self.generator.version = step
 
-    async def _nothing(self, *args: object, **kwargs: object) -> None: ...
+    async def _nothing(self, *args: JSON, **kwargs: JSON) -> None: ...
 
     # verl's life cycle of a server that shares an accelerator with the trainer; there is nothing to hand over
     # on a CPU
@@ -98,9 +97,7 @@ class HFReplica(RolloutReplica):
 class HFAdapter(BaseRollout):
     """Lives in the trainer's worker and hands its weights to the server."""
 
-    def __init__(
-        self, config: DictConfig, model_config: DictConfig, device_mesh: DeviceMesh, **kwargs: object
-    ):
+    def __init__(self, config: DictConfig, model_config: DictConfig, device_mesh: DeviceMesh, **kwargs: JSON):
         super().__init__(config, model_config, device_mesh)
         self.rank = int(os.environ["RANK"])
         self.replica = self.rank // self.config.tensor_model_parallel_size
@@ -112,7 +109,7 @@ class HFAdapter(BaseRollout):
         self,
         weights: Iterable[tuple[str, torch.Tensor]],
         global_steps: int | None = None,
-        **kwargs: object,
+        **kwargs: JSON,
     ) -> None:
         state = {name: tensor.detach().cpu().float().clone() for name, tensor in weights}
         await ray.get_actor(server_name(self.replica)).update_weights.remote(state, global_steps)

@@ -1,8 +1,8 @@
 """Training as one call: verl in a subprocess, followed, resumed, and judged by the steps it finished.
 
-The work folder then holds checkpoints, episodes of every step, metrics and the log.
-Invariant: success means that exactly the demanded number of optimizer steps stands in a whole checkpoint; an
-exit status of 0 alone is not believed.
+The work folder then holds checkpoints, episodes of every step, metrics and the log. Invariant: success means
+that exactly the demanded number of optimizer steps stands in a whole checkpoint; an exit status of 0 alone is
+not believed.
 
 `python -m envace.engine.launch --arm envace --seed 1` trains without Prefect, DVC or MLflow.
 """
@@ -62,6 +62,9 @@ def train(
     process.refuse_second(work)
     process.reap(work)
     resumed = checkpoints.ready(work, steps)
+    recorded = {record["step"] for record in read_steps(work)}
+    if lost := [step for step in range(1, resumed + 1) if step not in recorded]:  # by a kill or a full disk
+        resumed = checkpoints.ready(work, lost[0] - 1)
     if resumed == steps:
         return TrainResult(work=work, steps=steps, resumed_from=resumed, seconds=0.0, ran=False)
     _check_tasks(params, arm, tasks_file)
@@ -118,13 +121,17 @@ def _run(params: Params, argv: list[str], env: dict[str, str], work: Path, on_pr
 
 
 class Watcher:
-    """Forwards progress and complains about silence. `step` is the last finished step seen."""
+    """Forwards progress and complains about silence. `step` is the last finished step seen.
+
+    Silence is measured by a clock that neither steps nor runs while the machine is suspended.
+    """
 
     complaint = ""
 
     def __init__(self, params: Params, work: Path, on_progress: OnProgress):
         self.engine, self.work, self.on_progress = params.engine, work, on_progress
-        self.began, self.step, self.alive = time.time(), 0, False
+        self.step, self.alive, self.last_beat = 0, False, last_beat(work)
+        self.began = self.heard = time.monotonic()
         path = work / "progress.jsonl"
         self.offset = path.stat().st_size if path.exists() else 0
 
@@ -135,8 +142,10 @@ class Watcher:
             self.alive |= record["phase"] != "template"  # told before anything heavy has started
             self.step = max(self.step, record["step"])
             self.on_progress(Progress(**record))
-        now, engine = time.time(), self.engine
-        silent = now - max(self.began, last_beat(self.work))
+        now, engine, beat = time.monotonic(), self.engine, last_beat(self.work)
+        if beat != self.last_beat:
+            self.last_beat, self.heard = beat, now
+        silent = now - self.heard
         if now - self.began > engine.deadline_s:
             self.complaint = f"it ran longer than engine.deadline_s = {engine.deadline_s:g}"
         elif not self.alive and silent > engine.start_timeout_s:

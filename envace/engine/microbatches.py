@@ -1,7 +1,5 @@
 """How the rows of an update are put into micro-batches on a CPU.
 
-Flows in: the tokens of every row and which rows can move a weight. Flows out: lists of row numbers, or the
-micro-batches themselves under verl's own signature.
 Invariant: the update is the same as with one forward pass a row. No micro-batch holds more than the budget of
 padded tokens, unless one row alone does; all ranks get the same number of micro-batches, as their collectives
 need.
@@ -9,11 +7,9 @@ need.
 verl balances micro-batches by work, which mixes lengths; where padding cannot be removed, half again is
 padding. Here rows of like length lie together, and two kinds of row cost nothing:
 - a row whose advantages are all 0, when the policy loss is the only loss (`skip_unmoved`). It has no
-gradient; its
-  tokens were counted for the loss's mean before, so leaving it out changes nothing.
+  gradient; its tokens were counted for the loss's mean before, so leaving it out changes nothing.
 - a row that a longer one begins with, as each ACT row of an episode begins the next. In a causal model the
-longer
-  row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
+  longer row's forward pass holds its log-probabilities; it is carried along, see `carriers`.
 """
 
 from __future__ import annotations
@@ -24,6 +20,8 @@ import torch
 from tensordict import TensorDict
 from torch.distributed import ProcessGroup
 from verl.utils import tensordict_utils as tu
+
+from envace.types import JSON
 
 
 def plan(
@@ -86,7 +84,7 @@ def carriers(rows: Sequence[Sequence[int]], among: Sequence[bool] | None = None)
 
 
 def prepare_micro_batches(
-    data: TensorDict, dp_group: ProcessGroup | None = None, **verls_other_choices: object
+    data: TensorDict, dp_group: ProcessGroup | None = None, **verls_other_choices: JSON
 ) -> tuple[list[TensorDict], list[list[int]]]:
     """Stands where verl's function of this name does; rows are left out only when the trainer allows it."""
 

@@ -1,10 +1,8 @@
 """Rows of verl's queue that stand in a batch once more (`padding: duplicates`).
 
-Flows in: the batch of a step and the queue that holds its rows. Flows out: the batch with the chosen copies,
-tagged `is_copy`.
-Invariant: a copy is its row in every field, so it is a member of the same group and episode; placeholders of
-episodes without a row are not copied. What still does not divide over the ranks is verl's to fill, with rows
-of zero mask.
+Invariant: a copy, tagged `is_copy`, is its row in every field, so it is a member of the same group and
+episode; placeholders of episodes without a row are not copied. What still does not divide over the ranks is
+verl's to fill, with rows of zero mask.
 """
 
 from __future__ import annotations

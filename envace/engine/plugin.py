@@ -1,10 +1,9 @@
 """Loaded at the end of `import verl` in every process of a training run (VERL_USE_EXTERNAL_MODULES).
 
-Flows in: nothing but the environment. Flows out: registrations in verl's public registries: the trainer, the
-agent loop, the advantage estimator's name, and, on a machine without an accelerator, the CPU platform, the
-FSDP2 engine over gloo and the `hf` rollout server.
-Invariant: each registration happens when the registry's module is first imported, so that a process pays only
-for what it uses. A run has a dozen processes, and importing the trainer in each would cost more than a step.
+It registers the trainer, the agent loop, the advantage estimator's name, and, on a machine without an
+accelerator, the CPU platform, the FSDP2 engine over gloo and the `hf` rollout server. Invariant: each
+registration happens when the registry's module is first imported, so that a process pays only for what it
+uses. A run has a dozen processes, and importing the trainer in each would cost more than a step.
 """
 
 import importlib

@@ -1,8 +1,8 @@
 """The trainer as a process, and the leftovers of one that was not watched to its end.
 
-The card `trainer.pid` in the work folder names the trainer and who watches it.
-Invariant: only processes are signalled that carry this work folder in their environment or are in the session
-that the card's process opened.
+The card `trainer.pid` in the work folder names the trainer and who watches it. Invariant: only processes are
+signalled that carry this work folder in their environment or are in the session that the card's process
+opened.
 """
 
 from __future__ import annotations

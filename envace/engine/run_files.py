@@ -9,7 +9,6 @@ by the reader, and a step that is repeated after a resume replaces its earlier r
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
@@ -39,8 +38,8 @@ class RunFile:
     """Checkpoints, episodes, metrics, log of this run."""
 
     def write(self, path: Path) -> None:
-        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        write_text(path, json.dumps({**data, "params": to_dict(self.params)}, indent=1))
+        data = vars(self) | {"params": to_dict(self.params)}
+        write_text(path, json.dumps(data, indent=1))
 
     @classmethod
     def read(cls, path: str | Path) -> RunFile:
@@ -77,12 +76,8 @@ def line(event: Progress) -> str:
     """One line of progress for a terminal; empty for an event that is told nobody."""
     at, m = f"step {event.step} of {event.steps}", event.metrics
     if event.phase != "step":
-        said = {
-            "template": event.note,
-            "ready": f"trainer ready at {at}",
-            "done": f"done at step {event.step}",
-        }
-        return said.get(event.phase, "")
+        done, ready = f"done at step {event.step}", f"trainer ready at {at}"
+        return {"template": event.note, "ready": ready, "done": done}.get(event.phase, "")
     rewards = {role: m[f"{role}/reward"] for role in ("act", "rehearse") if f"{role}/reward" in m}
     parts = [at, *(f"{role} reward {reward:.3f}" for role, reward in rewards.items())]
     parts += [f"rows {m.get('act/rows', 0):.0f}+{m.get('rehearse/rows', 0):.0f}"]
@@ -92,7 +87,7 @@ def line(event: Progress) -> str:
 
 
 def emit(work: Path, event: Progress) -> None:
-    """Append an event and beat."""
+    """Append an event, which is a sign of life, too."""
     append_jsonl(work / "progress.jsonl", {**asdict(event), "time": time.time()})
     beat(work)
 

@@ -6,12 +6,10 @@ on-policy only while the server and the trainer agree, and a reader has to be to
 
 seconds/...  step; its parts rollout, old_log_prob, reference, advantage, update, sync, checkpoint, other; and
              between, the time since the step before, which belongs to no step
-server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and the
-share
-             of prompt tokens that no one had to read again (shared)
+server/...   the hf servers during the rollout: seconds of work (of the busiest), steps, rows_a_step, and
+             shared, the share of prompt tokens that no one had to read again
 gap/...      over trained tokens: |p - p'| (probs_mean, probs_max), |log p - log p'| (logprob_mean,
-logprob_max);
-             alarms is 1 in a step whose logprob_mean is above train.max_logprob_gap, else 0
+             logprob_max); alarms is 1 in a step whose logprob_mean is above train.max_logprob_gap, else 0
 loss/... perf/...  of verl's own; loss/entropy on a CPU over the rows that moved a weight, as is gap/...
 """
 

@@ -61,7 +61,7 @@ from envace.worlds.registry import load as load_worlds
 
 
 @register_adv_est(ESTIMATOR)
-def _named_only(*args: object, **kwargs: object) -> None:
+def _named_only(*args: JSON, **kwargs: JSON) -> None:
     """verl wants the estimator's name registered; roles and episodes are known to the trainer alone."""
     raise RuntimeError(f"{ESTIMATOR} is computed by the {TRAINER!r} trainer")
 
@@ -84,8 +84,6 @@ class RolewiseTrainer(PPOTrainerSync):
         self.step_gap: dict[str, float] = {}
         self.alarms = 0
         """Steps in a row."""
-
-    # --- what verl asks while it starts -----------------------------------------------------------------
 
     def _init_tokenizer(self) -> None:
         """What training will show is held against what an evaluation of the start weights shows. Raises
@@ -128,8 +126,6 @@ class RolewiseTrainer(PPOTrainerSync):
             self.step_server = server_metrics(totals, self.server_totals)
             self.server_totals = totals
 
-    # --- one step ----------------------------------------------------------------------------------------
-
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         """Prompts of this step, chosen by seed and step: no sampler state to lose. The group id
         names both."""
@@ -155,20 +151,16 @@ class RolewiseTrainer(PPOTrainerSync):
         return tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names))
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
-        """With the gap between these and the sampled ones; where no pass is made for them, the update sees
-        it.
-        """
+        """With the gap between these and the sampled ones, which the update sees if no pass is made here."""
         batch = super()._compute_old_log_prob(batch, metrics)
         correction = self.config.algorithm.get("rollout_correction") or {}
         if not correction.get("bypass_mode", False):
             names = ("response_mask", "old_log_probs", "rollout_log_probs")
             data = self._columns(batch, *names)
             mask, own, sampled = (torch.cat(data[name].unbind()) for name in names)
-            self._note_gap(gap_sums(own[mask.bool()], sampled[mask.bool()]))
+            sums = gap_sums(own[mask.bool()], sampled[mask.bool()])
+            self.step_gap = gap_metrics(sums, self.run.params.train.max_logprob_gap)
         return batch
-
-    def _note_gap(self, sums: Mapping[str, float]) -> None:
-        self.step_gap = gap_metrics(sums, self.run.params.train.max_logprob_gap)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
         data = self._columns(batch, "extra_fields", "response_mask")
@@ -231,9 +223,8 @@ class RolewiseTrainer(PPOTrainerSync):
         """Success on the policy's own terms, and whether its rehearsals still look like the world."""
         played = {e.task_id: self.tasks[e.task_id] for e in episodes}
         judged_by = {name: training_task(task, self.method) for name, task in played.items()}
-        success = rehearsed_success(episodes, judged_by)
-        own = {} if success is None else {"train/rehearsed_success": success}
-        return {**own, **collapse_metrics(episodes, played)}
+        found, success = collapse_metrics(episodes, played), rehearsed_success(episodes, judged_by)
+        return found if success is None else {"train/rehearsed_success": success, **found}
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, JSON]) -> KVBatchMeta:
         """One update on the whole batch. verl's means over rows count the rows that have a trained token, as
@@ -258,10 +249,8 @@ class RolewiseTrainer(PPOTrainerSync):
         metrics.update(output)
         if (sums := seen_sums(output)).get("tokens"):  # the CPU engine's
             metrics["actor/entropy"] = sums["entropy"] / sums["tokens"]
-            self._note_gap(sums)
+            self.step_gap = gap_metrics(sums, self.run.params.train.max_logprob_gap)
         return batch
-
-    # --- what is remembered ----------------------------------------------------------------------------
 
     def _compute_metrics(
         self,
@@ -289,7 +278,5 @@ class RolewiseTrainer(PPOTrainerSync):
         done, total, found = step - self.first_step + 1, self.total_training_steps, dict(metrics or {})
         eta = (time.time() - self.began) / done * (total - step) if phase == "step" and done > 0 else None
         warning = gap_warning(found, self.run.params.train.max_logprob_gap)
-        emit(
-            self.work,
-            Progress(phase=phase, step=step, steps=total, metrics=found, eta_s=eta, warning=warning),
-        )
+        more = {"metrics": found, "eta_s": eta, "warning": warning}
+        emit(self.work, Progress(phase=phase, step=step, steps=total, **more))

@@ -33,6 +33,7 @@ def emit(phase, step, **metrics):
 def save(step):
     d = work / "checkpoints" / f"global_step_{{step}}"
     d.mkdir(parents=True); (d / "WHOLE").write_text(str(step))
+    (work / "metrics.jsonl").write_text("".join('{{"step": %d}}\\n' % (k + 1) for k in range(step)))
 """
 
 
@@ -81,10 +82,12 @@ def test_progress_is_forwarded_in_order(run):
     assert result.ran and result.steps == 4 and result.resumed_from == 0
 
 
-def test_a_finished_run_is_not_started_again(run):
-    call, _ = run
+def test_a_finished_run_is_not_started_again_while_its_records_are_whole(run):
+    call, work = run
     call("save(4)")
     assert not call("sys.exit(9)").ran
+    (work / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"ste')  # a full disk took the rest
+    assert call("save(4)").resumed_from == 0 and not call("sys.exit(9)").ran
 
 
 def test_bug_23_status_zero_with_too_few_steps_is_a_failure(run):
@@ -205,6 +208,14 @@ def test_an_arm_that_leaves_nothing_to_reward_is_refused_before_anything_starts(
 def test_a_world_or_interpreter_that_cannot_be_had_is_named(paths, tmp_path, section, error, names):
     with pytest.raises(error, match=names):
         launch.train(changed(**section), "envace", 1, **paths, work=tmp_path / "w3")
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_step_of_the_clock_is_no_silence(run, monkeypatch, step_s):
+    (call, _), real, stepped = run, time.time, []
+    monkeypatch.setattr(time, "time", lambda: real() + step_s * len(stepped))
+    script = "emit('ready', 0); time.sleep(1); save(4)"
+    assert call(script, stepped, step_timeout_s=30.0, deadline_s=60.0).steps == 4 and stepped
 
 
 def test_torn_last_line_of_progress_is_read_once_whole(tmp_path):

@@ -28,4 +28,5 @@ def test_a_start_is_still_waited_for_after_the_note(tmp_path):
     assert not watcher.tick() and not watcher.alive
     assert [event.note for event in seen] == [NOTE]
     emit(tmp_path, Progress(phase="ready", step=0, steps=2))
+    watcher.tick()  # hears of it
     assert watcher.tick() and "silent" in watcher.complaint and watcher.alive
