@@ -3,7 +3,6 @@
 import json
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,14 +22,8 @@ TOOL = {"type": "function", "function": {"name": "get_order", "parameters": {"ty
 
 def test_the_vllm_command_serves_tool_calls_under_every_name(monkeypatch):
     monkeypatch.setattr(serving.shutil, "which", lambda name: "/opt/bin/vllm")
-    argv = command(
-        Path("models/a"),
-        "gpu",
-        8001,
-        ["mine", "gpt-4.1"],
-        context=32768,
-        vllm=Vllm(tensor_parallel=2, gpu_memory=0.5),
-    )
+    half = Vllm(tensor_parallel=2, gpu_memory=0.5)
+    argv = command(Path("models/a"), "gpu", 8001, ["mine", "gpt-4.1"], context=32768, vllm=half)
     assert argv[1:3] == ["serve", "models/a"]
     text = " ".join(argv)
     for part in (
@@ -113,49 +106,29 @@ def test_a_port_that_is_taken_meanwhile_is_tried_anew(monkeypatch, tmp_path):
 
 
 @pytest.mark.heavy
-def test_the_tiny_policy_answers_four_at_once_and_is_gone_afterwards(tmp_path):
+def test_the_tiny_policy_answers_four_at_once_and_is_gone_afterwards_also_after_an_error(tmp_path):
     def ask(i: int) -> dict:
-        body = {
-            "model": "judge",
-            "messages": [{"role": "user", "content": "Please cancel order #kite for me."}],
-            "tools": [TOOL],
-            "temperature": 0,
-            "max_tokens": 60,
-            "seed": i,
-        }
-        return httpx.post(f"{endpoint.base_url}/chat/completions", json=body, timeout=120).json()
+        messages = [{"role": "user", "content": "Please cancel order #kite for me."}]
+        body = {"model": "judge", "messages": messages, "tools": [TOOL], "temperature": 0, "max_tokens": 60}
+        return httpx.post(
+            f"{endpoint.base_url}/chat/completions", json=body | {"seed": i}, timeout=120
+        ).json()
 
+    before, own = threading.active_count(), {"device": "cpu", "log": tmp_path / "s.log"}
     with (
-        serve(START, name="tiny", aliases=["judge"], device="cpu", log=tmp_path / "s.log") as endpoint,
+        pytest.raises(KeyError),
+        serve(START, name="tiny", aliases=["judge"], **own) as endpoint,
         ThreadPoolExecutor(4) as pool,
     ):
         assert (endpoint.model, endpoint.context) == ("tiny", 1024)
         replies = list(pool.map(ask, range(4)))
-        servers = [
-            p
-            for p in psutil.process_iter(["cmdline"])
-            if "envace.serving.server" in (p.info["cmdline"] or ())
-        ]
-        assert servers
+        port = endpoint.base_url.split(":")[-1].split("/")[0]
+        servers = [p for p in psutil.process_iter(["cmdline"]) if port in (p.info["cmdline"] or ())]
+        raise KeyError("mine")
+    assert servers and not [p for p in servers if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     for reply in replies:
         call = reply["choices"][0]["message"]["tool_calls"][0]["function"]
         assert call["name"] == "get_order" and json.loads(call["arguments"])
-    assert not any(
-        p.is_running() and str(endpoint.base_url.split(":")[-1].split("/")[0]) in (p.cmdline() or ())
-        for p in alive(servers)
-    )
-
-
-def alive(processes):
-    time.sleep(0.2)
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.heavy
-def test_an_error_inside_ends_the_server_too(tmp_path):
-    before = threading.active_count()
-    with pytest.raises(KeyError), serve(START, name="tiny", device="cpu", log=tmp_path / "s.log") as endpoint:
-        raise KeyError("mine")
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{endpoint.base_url}/models", timeout=2)
     assert threading.active_count() <= before + 1
