@@ -13,7 +13,7 @@ NOTE = "chat template: appends: tool results"
 
 def test_a_note_reaches_the_terminal():
     said = []
-    view = ProgressView(SimpleNamespace(say=said.append), "train-a-1")
+    view = ProgressView(SimpleNamespace(note=said.append), "train-a-1")
     view.shown = False  # no Prefect server here
     for phase in ("template", "ready", "rollout"):
         view(Progress(phase=phase, step=0, steps=2, note=NOTE if phase == "template" else ""))
