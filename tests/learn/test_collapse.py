@@ -163,8 +163,3 @@ def test_only_rehearsed_responses_that_kept_the_contract_count():
     true = episode((look("a"), {"holds": "empty"}), source=Source.ENVIRONMENT)
     refused = episode((look("a"), {"error": "x"}), source=Source.VALIDATOR)
     assert collapse_metrics([broken, true, refused], {"t": task(WORLD)}) == {}
-
-
-def test_names_have_one_slash():
-    found = collapse_metrics([episode((look("a"), {"holds": "x"}))], {"t": task(WORLD)})
-    assert found and all(name.count("/") == 1 for name in found)

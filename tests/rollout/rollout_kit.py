@@ -5,7 +5,7 @@ import json
 
 from envace.chat.contract import render_result
 from envace.chat.renderer import ByteRenderer
-from envace.config import RolloutParams
+from envace.config import RolloutParams, parse, to_dict
 from envace.config.method import Method
 from envace.learn.sequences import generation_sequences
 from envace.policy.scripted import ScriptedPolicy
@@ -58,6 +58,13 @@ TASK = Task(
 )
 
 
+def arm_params(arm, switches, **rollout):
+    """Parameters that train one arm of these switches, with these changes to `rollout`."""
+    rest = {"eval": {"policies": ["start"]}, "tts": {"policy": "start"}, "fidelity": {"policies": ["start"]}}
+    rollout = {**to_dict(PARAMS), **rollout}
+    return parse({"train": {"runs": [f"{arm}-1"]}, "arms": {arm: switches}, "rollout": rollout, **rest})
+
+
 def call(name, id="#a"):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': {'id': id}})}\n</tool_call>"
 
@@ -93,7 +100,9 @@ def two_roles(act, rehearse=lambda request: render_result({"of": request.call.ar
     return ScriptedPolicy(lambda r: script(r) if r.role is Role.ACT else rehearse(r), RENDERER)
 
 
-async def episode(policy, *, source=None, judge=None, method=None, params=PARAMS, task=TASK, seed=5, **more):
+async def episode(
+    policy, *, source=None, judge=None, method=None, params=PARAMS, task=TASK, name="e-0", **more
+):
     """One episode; the source is rehearsal by the same policy unless a world or a source is given."""
     method = method or Method()
     if isinstance(source, World):
@@ -108,9 +117,9 @@ async def episode(policy, *, source=None, judge=None, method=None, params=PARAMS
         judge=judge or TableJudge(),
         method=method,
         params=params,
-        episode_id="e-0",
+        episode_id=name,
         group_id="g-0",
-        seed=seed,
+        seed=more.pop("seed", 5),
         prompt_set=prompt_set,
         **more,
     )

@@ -7,17 +7,16 @@ import asyncio
 import json
 
 import pytest
-from rollout_kit import PARAMS, RENDERER, TableJudge, call, item, rows_of, tool
+import rollout_kit
+from rollout_kit import PARAMS, RENDERER, TableJudge, arm_params, call, item, rows_of, tool
 
 from envace.chat.contract import render_result
 from envace.chat.transcript import agreement
-from envace.config import parse
 from envace.errors import ParamsError
 from envace.learn.advantage import advantages
 from envace.learn.metrics import step_metrics
 from envace.policy.scripted import ScriptedPolicy
 from envace.rollout.anchor import AnchoredSource
-from envace.rollout.episode import run_episode
 from envace.rollout.interfaces import CallContext
 from envace.rollout.prompts import load_prompt_set
 from envace.rollout.rehearsal import RehearsalSource
@@ -75,14 +74,7 @@ RECORDED = replace(
 
 
 def arm(**switches):
-    data = {
-        "train": {"runs": ["a-1"]},
-        "arms": {"a": switches},
-        "eval": {"policies": ["start"]},
-        "tts": {"policy": "start"},
-        "fidelity": {"policies": ["start"]},
-    }
-    return parse(data).resolved_method("a")
+    return arm_params("a", switches).resolved_method("a")
 
 
 def play(method, acts, rehearse=lambda request: {"n": 1, "ok": True}, *, task=TASK, name="e", reward="yes"):
@@ -96,20 +88,9 @@ def play(method, acts, rehearse=lambda request: {"n": 1, "ok": True}, *, task=TA
 
     policy, params = ScriptedPolicy(speak, RENDERER), replace(PARAMS, max_calls=20, max_steps=20)
     source = make_source(task, method, policy, RENDERER, params)
-    return asyncio.run(
-        run_episode(
-            task,
-            policy=policy,
-            source=source,
-            renderer=RENDERER,
-            judge=TableJudge({(0, "C0"): reward}),
-            method=method,
-            params=params,
-            episode_id=name,
-            group_id="g",
-            seed=1,
-            prompt_set=PROMPTS,
-        )
+    judge = TableJudge({(0, "C0"): reward})
+    return rollout_kit.play(
+        policy, source=source, judge=judge, method=method, params=params, task=task, name=name, seed=1
     )
 
 
@@ -250,16 +231,6 @@ def test_an_unscored_episode_stays_unscored_whatever_its_rehearsals_agree_with()
     e = play(method, FIVE, reward="unscored")
     assert e.stop is StopReason.JUDGE_FAILED and {r.reward for r in rows_of(e, method)} == {None}
     assert len(e.real_calls) == 5  # what was asked was asked
-
-
-def test_a_world_that_breaks_ends_the_episode(monkeypatch):
-    def broken(self, call):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Counter, "call", broken)
-    for mode in ("substitute", "bonus"):
-        e = play(arm(anchor_every=1, anchor_mode=mode), FIVE)
-        assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None) and "disk full" in e.stop_detail
 
 
 def test_metrics_of_a_step_tell_of_anchors():

@@ -4,12 +4,13 @@ The session is a table, so no SDK is needed; the real one is in test_mcp_server.
 """
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace as Block
 
 import pytest
-from rollout_kit import PARAMS, RENDERER, TASK, TableJudge, call, play, two_roles
+from rollout_kit import PARAMS, RENDERER, TASK, TableJudge, arm_params, call, play, two_roles
 
-from envace.config import McpParams, parse
+from envace.config import McpParams
 from envace.config.method import Method
 from envace.errors import ParamsError
 from envace.rollout import mcp_source
@@ -130,16 +131,5 @@ def test_both_sources_are_closed_when_one_of_them_breaks(sessions):
     ("switches", "refused"), [({"anchor_every": 2}, True), ({}, False), ({"source": "recorded"}, False)]
 )
 def test_an_address_that_cannot_be_asked_is_refused_where_anchors_need_it(switches, refused):
-    data = {
-        "rollout": {"mcp": {"url": "shop.test"}},
-        "train": {"runs": ["a-1"]},
-        "arms": {"a": switches},
-        "eval": {"policies": ["start"]},
-        "tts": {"policy": "start"},
-        "fidelity": {"policies": ["start"]},
-    }
-    if refused:
-        with pytest.raises(ParamsError, match="must begin with http"):
-            parse(data)
-    else:
-        parse(data)
+    with pytest.raises(ParamsError, match="must begin with http") if refused else nullcontext():
+        arm_params("a", switches, mcp={"url": "shop.test"})

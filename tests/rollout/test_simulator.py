@@ -1,17 +1,16 @@
 """A simulator behind an endpoint plays the world: the identical prompt, named failures."""
 
 import asyncio
-import time
 from contextlib import ExitStack
 
 import pytest
-from chat_server_kit import completion, raw_server, serving
-from rollout_kit import COMPACT, PARAMS, RENDERER, TASK, TableJudge, call, rows_of, two_roles
+import rollout_kit
+from chat_server_kit import completion, serving
+from rollout_kit import PARAMS, RENDERER, TASK, arm_params, call, rows_of, two_roles
 
 from envace.chat.contract import render_result
-from envace.config import parse, to_dict
+from envace.config import parse
 from envace.errors import ParamsError
-from envace.rollout.episode import run_episode
 from envace.rollout.sources import make_source
 from envace.types import Role, Source, StopReason, replace
 
@@ -39,34 +38,13 @@ GOOD = (200, {}, render_result({"state": "new"}), 0)
 
 def parsed(url, **settings):
     """Parameters whose arm `sim` has the simulator as its source."""
-    rollout = {**to_dict(PARAMS), "simulator": {"base_url": url, **SETTINGS, **settings}}
-    return parse(
-        {
-            "rollout": rollout,
-            "train": {"runs": ["sim-1"]},
-            "arms": {"sim": {"source": "simulator"}},
-            "eval": {"policies": ["start"]},
-            "tts": {"policy": "start"},
-            "fidelity": {"policies": ["start"]},
-        }
-    )
+    return arm_params("sim", {"source": "simulator"}, simulator={"base_url": url, **SETTINGS, **settings})
 
 
 async def episode(params, policy, name="e", source="simulator"):
     method = replace(params.resolved_method("sim"), source=source)
-    return await run_episode(
-        TASK,
-        policy=policy,
-        source=make_source(TASK, method, policy, RENDERER, params.rollout),
-        renderer=RENDERER,
-        judge=TableJudge(),
-        method=method,
-        params=params.rollout,
-        episode_id=name,
-        group_id="g",
-        seed=5,
-        prompt_set=COMPACT,
-    )
+    source = make_source(TASK, method, policy, RENDERER, params.rollout)
+    return await rollout_kit.episode(policy, source=source, method=method, params=params.rollout, name=name)
 
 
 def play(params, acts=ACTS, **more):
@@ -138,20 +116,6 @@ def test_a_simulator_that_cannot_be_used_ends_the_episode_with_its_address(
     assert (e.stop, e.reward) == (StopReason.SOURCE_FAILED, None)
     assert words in e.stop_detail and server.url in e.stop_detail
     assert len(server.bodies) <= 4  # two calls, two attempts each
-
-
-def test_a_server_that_drips_is_left_at_the_deadline():
-    """Each byte comes in time, the answer never does."""
-
-    def drip(connection):
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        while True:
-            connection.sendall(b" ")
-            time.sleep(0.05)
-
-    with raw_server(drip) as url:
-        e = play(parsed(url, attempts=1, timeout_s=0.4))
-    assert e.stop is StopReason.SOURCE_FAILED and "timeout: 0.4 s" in e.stop_detail
 
 
 def test_episodes_share_connections_and_the_cap_on_requests(serve):
