@@ -15,7 +15,7 @@ from kit_drivers import driver_of
 from kit_server import Server, said
 from kit_vita import BROKEN
 
-from envace.bench.finmcp.play import Chat
+from envace.bench.finmcp.run import Chat
 from envace.bench.harness.answers import fewer, left_call
 from envace.chat.calls import render_calls
 from envace.io.chat_client import ChatClient, ChatOptions

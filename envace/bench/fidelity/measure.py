@@ -5,22 +5,28 @@ each call, few-shot mode and predictor.
 Invariant: the prompt is the one training uses (`RehearsalSource`), with the records the method shows and,
 beside it, with none; predictors answer the very same calls; a response that breaks the contract, or is
 missing, counts as wrong everywhere.
+
+A *leaf* is a scalar (or an empty object or list) with its path. A leaf of the truth is *grounded* when its
+value stands in what REHEARSE was shown (records, history, the call) as a JSON value of its own: that part of
+the truth could be copied, the rest could only be known or guessed. A share of nothing is None, never 0 or 1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from collections import Counter
 from collections.abc import Sequence
 
-from envace.bench.fidelity.agree import grounded, grounded_share
 from envace.bench.fidelity.pairs import Pair, choose, recorded
 from envace.bench.fidelity.predictors import NOTHING, Others, constant, copy, majority
 from envace.bench.fidelity.scores import METRICS, POLICY, FidelityRow
 from envace.chat.calls import render_calls
 from envace.chat.contract import is_error
 from envace.chat.renderer import Renderer
-from envace.chat.text import canonical
-from envace.chat.transcript import shape
+from envace.chat.text import canonical, dumps
+from envace.chat.transcript import leaves, shape
 from envace.config import RolloutParams
 from envace.config.method import Method
 from envace.policy.protocol import Policy
@@ -136,3 +142,23 @@ def _agreement(pair: Pair, valid: bool, said: JSON, shown: str) -> FidelityRow:
         "false_success": float(valid and not refuses) if refused else None,
         "false_refusal": None if refused else float(refuses),
     }
+
+
+def grounded_share(truth: JSON, shown: str) -> float | None:
+    """Share of the truth's leaves that are grounded in the text; None for a truth without leaves."""
+    found = [occurs(json.loads(value), shown) for _, value in leaves(truth)]
+    return sum(found) / len(found) if found else None
+
+
+def grounded(said: JSON, truth: JSON, shown: str) -> float | None:
+    """Of the truth's grounded leaves, the share the response has at the same path; None without any."""
+    wanted = Counter(leaf for leaf in leaves(truth) if occurs(json.loads(leaf[1]), shown))
+    return (wanted & Counter(leaves(said))).total() / wanted.total() if wanted else None
+
+
+def occurs(value: JSON, shown: str) -> bool:
+    """Whether a value stands in a text as a JSON value of its own: no key, no part of a longer one."""
+    if isinstance(value, str):
+        tokens = {dumps(value), json.dumps(value)}  # with and without escaped letters
+        return any(re.search(rf"(?<!\\){re.escape(t)}(?!\s*:)", shown) for t in tokens)
+    return re.search(rf'(?<![\w.\-"]){re.escape(dumps(value))}(?![\w.\-"])', shown) is not None

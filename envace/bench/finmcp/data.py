@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envace.bench.harness.planning import check_one_of, read_options
 from envace.bench.harness.spec import HarnessEnv
-from envace.config import parse
+from envace.config import Params, parse
 from envace.data.fetch import fetch, place
 from envace.data.source_files import SourceRecord
 from envace.errors import UserError, boundary
@@ -68,7 +68,7 @@ class FinMcpOptions:
 def lacking(env: HarnessEnv) -> list[str]:
     """What `make harnesses` says of rows that are not here; they belong to no environment."""
     own = FinMcpOptions()
-    params = parse({"data": _source(own.uri, own.revision, own.patterns, {})})
+    params = _params(own.uri, own.revision, own.patterns, {})
     get = "`python -m envace.bench.finmcp.data` fetches them from the hub (once, or at the first run)"
     return (
         []
@@ -98,18 +98,16 @@ def files(options: FinMcpOptions) -> list[Path]:
 def _fetched(
     uri: str, revision: str, patterns: tuple[str, ...], sums: tuple[tuple[str, str], ...]
 ) -> tuple[Path, ...]:
-    ours = dict(sums) == SUMS and (uri, revision) != (
-        HUB,
-        REVISION,
-    )  # our pin's checksums, asked of other data
-    params = parse({"data": _source(uri, revision, patterns, {} if ours else dict(sums))})
+    other = (uri, revision) != (HUB, REVISION)  # our pin's checksums are not asked of other data
+    params = _params(uri, revision, patterns, {} if dict(sums) == SUMS and other else dict(sums))
     fetched = fetch(params, place(params))
     return tuple(fetched.folder / f.name for f in fetched.files if f.name.endswith(ENDINGS))
 
 
-def _source(uri: str, revision: str, patterns: Sequence[str], sums: Mapping[str, str]) -> dict[str, JSON]:
+def _params(uri: str, revision: str, patterns: Sequence[str], sums: Mapping[str, str]) -> Params:
+    """As if these rows were the data of a pipeline, which fetches and keeps them."""
     asked = {"source": "hub", "uri": uri, "revision": revision, "patterns": list(patterns)}
-    return asked | ({"sha256": dict(sums)} if sums else {})
+    return parse({"data": asked | ({"sha256": dict(sums)} if sums else {}), "tts": {"points": []}})
 
 
 if __name__ == "__main__":

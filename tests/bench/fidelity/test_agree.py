@@ -2,7 +2,7 @@
 
 import pytest
 
-from envace.bench.fidelity.agree import grounded, grounded_share, occurs
+from envace.bench.fidelity.measure import grounded, grounded_share, occurs
 from envace.chat.transcript import key_paths, shape
 
 
