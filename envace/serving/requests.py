@@ -71,7 +71,7 @@ class CalledFunction(RequestPart):
     @field_validator("arguments", mode="before")
     @classmethod
     def _decoded(cls, value: JSON) -> JSON:
-        """Written as JSON text, empty or null for none. What is no JSON object has no place in the template."""
+        """Written as JSON text, empty or null for none; only a JSON object has a place in the template."""
         if value is None or isinstance(value, str):
             return json.loads((value or "").strip() or "{}")
         return value
