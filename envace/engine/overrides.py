@@ -41,7 +41,7 @@ def verl_overrides(
 
 
 def trainer_env(
-    params: Params, run_file: Path, work: Path, shell: Mapping[str, str], ray_dir: str = ""
+    params: Params, run_file: Path, work: Path, shell: Mapping[str, str] = os.environ, ray_dir: str = ""
 ) -> dict[str, str]:
     """Environment of the verl subprocess and, through Ray, of all its workers, beside the rest of `shell`.
 
