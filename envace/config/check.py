@@ -27,6 +27,16 @@ PLACEHOLDER = "0" * 40
 """Stands in a size for a commit that its user has to choose."""
 
 
+def check_tts_served(p: Params) -> None:
+    """Raises ParamsError where private rehearsals have no world to commit in; asked of files that set `tts`,
+    since one of `data` alone serves the commands that read rows."""
+    if p.tts.points and p.data.source == "hub" and not p.rollout.worlds:
+        raise ParamsError(
+            "tts.points commits in a task's executable world, which rows of data.source 'hub' do not bring: "
+            "empty tts.points, or name the rows' world in rollout.worlds"
+        )
+
+
 def cross_check(p: Params) -> None:
     """Raises ParamsError on the first pair of values that cannot be meant together; a part may rely on those
     before it."""
@@ -202,11 +212,6 @@ def _single(p: Params) -> Iterator[str]:
             )
     if p.tts.points and "plain-0" not in p.tts.points:
         yield "tts.points lacks plain-0, the control every other point is compared with"
-    if p.tts.points and p.data.source == "hub" and not p.rollout.worlds:
-        yield (
-            "tts.points commits in a task's executable world, which rows of data.source 'hub' do not bring: "
-            "empty tts.points, or name the rows' world in rollout.worlds"
-        )
     if p.policy.kind in ("hub", "local") and not p.policy.uri:
         yield f"policy.uri is empty; policy.kind {p.policy.kind!r} needs a hub id or a folder"
     if tiny.hidden % tiny.heads:

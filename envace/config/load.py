@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from envace.config.check import cross_check
+from envace.config.check import check_tts_served, cross_check
 from envace.config.params import Params
 from envace.config.values import kind, refusal
 from envace.errors import ParamsError
@@ -41,6 +41,8 @@ def parse(data: object, where: str = "params.yaml") -> Params:
     try:
         params = TypeAdapter(Params).validate_python(dict(data))
         cross_check(params)
+        if "tts" in data:
+            check_tts_served(params)
     except ValidationError as e:
         raise ParamsError(f"{where}: {refusal(e, Params)}") from None
     except ParamsError as e:

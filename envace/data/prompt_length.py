@@ -32,13 +32,22 @@ def prompt_counter(params: Params, here: bool = False) -> tuple[TokenCounter, st
 
     `here`: nothing is downloaded; without the policy's tokenizer on this machine the count is an estimate.
     """
-    policy, head = params.policy, _head(params)
+    policy, own = params.policy, load_prompt_set(params.rollout.prompt_set).act_system()
+    head = own or "" if params.resolved_method().act_text == "set" else ""  # on top of the task's own text
     if policy.kind == "tiny":
         return Estimate(head), f"estimated: UTF-8 bytes / {BYTES_PER_TOKEN:g}"
+    from transformers import AutoTokenizer  # late: seconds
+
+    from envace.policy.card import BUNDLED
+
     at = f" at {policy.revision}" if policy.kind != "bundled" and policy.revision else ""
     name = "the bundled policy" if policy.kind == "bundled" else f"{policy.uri}{at}"
     try:
-        tokenizer = _tokenizer(params, here)
+        if policy.kind == "bundled":
+            tokenizer = AutoTokenizer.from_pretrained(str(BUNDLED))
+        else:
+            revision = policy.revision or "main"
+            tokenizer = AutoTokenizer.from_pretrained(policy.uri, revision=revision, local_files_only=here)
     except (OSError, ValueError) as e:
         if here:
             return Estimate(head), f"estimated, for the tokenizer of {name} is not on this machine"
@@ -46,12 +55,6 @@ def prompt_counter(params: Params, here: bool = False) -> tuple[TokenCounter, st
             f"the tokenizer of policy {policy.uri!r} cannot be loaded to measure prompts: {e}"
         ) from e
     return Exact(tokenizer, head, params.rollout.enable_thinking), f"tokenizer of {name}"
-
-
-def _head(params: Params) -> str:
-    """What ACT reads on top of the task's own system message."""
-    own = load_prompt_set(params.rollout.prompt_set).act_system()
-    return own or "" if params.resolved_method().act_text == "set" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,3 @@ class Exact:
     def __call__(self, row: Row, tools: list[JSON]) -> int:
         chat = [Message(role=m["role"], content=m["content"]) for m in row["messages"]]
         return len(self.renderer.render(with_head(chat, self.head), tools))
-
-
-def _tokenizer(params: Params, here: bool) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer
-
-    from envace.policy.card import BUNDLED
-
-    policy = params.policy
-    if policy.kind == "bundled":
-        return AutoTokenizer.from_pretrained(str(BUNDLED))
-    return AutoTokenizer.from_pretrained(
-        policy.uri, revision=policy.revision or "main", local_files_only=here
-    )
