@@ -24,7 +24,7 @@ from envace.io import children, processes
 from envace.io.addresses import ask_this_machine_directly
 from envace.io.files import read_state, write_json
 from envace.track.run_log import RunLog
-from envace.track.store import artifacts_uri, connect, default_uri
+from envace.track.store import artifacts_uri, connect, default_uri, mend_locations
 from tasks.run import log_path, state_dir
 
 START_S = 180.0
@@ -159,6 +159,8 @@ def down(state: Path) -> None:
     for name, entry in reversed(read(state).items()):
         print(f"{name}: {'stopped' if _stop(entry) else 'was not running'}")
     (state / "services.json").unlink(missing_ok=True)
+    if (state / "mlflow.db").is_file():
+        mend_locations(state)  # what the server wrote is found without it, too
 
 
 def status(state: Path) -> None:
