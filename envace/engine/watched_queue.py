@@ -45,5 +45,5 @@ class WatchedQueue(ReplayBuffer):
                 answered, pending = ray.wait(self._asked, num_returns=len(self._asked), timeout=0)
                 ray.get(answered)
         except RayActorError as e:
-            raise RuntimeError(f"an agent-loop process died, and its episodes with it: {e}") from e
+            raise RuntimeError(f"an agent-loop process died, and its episodes with it: {e}") from None
         self._asked = pending or [worker.__ray_ready__.remote() for worker in self.workers]
