@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: harnesses warmstart worker nightly help repro study test test-all fuzz speed venv up down status params size lock lint structure report clean
+.PHONY: harnesses warmstart world worker nightly help repro study test test-all fuzz speed venv up down status params size lock lint structure report clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ harnesses: venv ## build the environments of the upstream benchmark harnesses (.
 
 warmstart: venv ## rebuild and measure the bundled start policy of the desk
 	@OMP_WAIT_POLICY=PASSIVE $(PY) -m envace.warmstart $(ARGS)
+
+world: venv ## write my_NAME.py, a world of your own to start from (docs/your-world.md): make world NAME=shop
+	@$(PY) -m envace.worlds $(NAME)
 
 up: venv ## start the Prefect and MLflow servers (ports: prefect.port, mlflow.port)
 	@$(PY) -m flows.services up

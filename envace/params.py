@@ -1,5 +1,5 @@
 """The parameter file as a pipeline starts with it, and the commands over it. Here stand the checks that need
-more than the file: prompt sets, and the options that a harness knows."""
+more than the file: prompt sets, your own worlds, and the options that a harness knows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from envace.config.size import write_size
 from envace.config.values import nearest
 from envace.errors import DataError, ParamsError, UserError, boundary
 from envace.rollout import prompts
+from envace.worlds import registry as worlds
 
 
 def load_checked(path: str | Path = "params.yaml") -> Params:
@@ -26,8 +27,12 @@ def load_checked(path: str | Path = "params.yaml") -> Params:
 
 
 def check_others(params: Params, where: str = "") -> Params:
-    """The prompt set and the options of harnesses that are used. Raises ParamsError."""
+    """The prompt set, your own worlds and the options of harnesses that are used. Raises ParamsError."""
     check_prompt_set(params.rollout.prompt_set, where)
+    try:
+        worlds.load(params.rollout.worlds)
+    except ParamsError as e:
+        raise ParamsError(f"{where}{e}") from None
     for name in sorted(harnesses_used(params)):
         asked = params.bench.options.get(name, {})
         try:

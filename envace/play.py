@@ -47,7 +47,7 @@ examples:
 
 Desk tasks (desk-train-K, desk-held-K) and files-held-K are made on the fly while no data is staged.
 """
-MADE_ID = re.compile(r"(?:desk-(train|held|unseen|warm)|files-held)-(\d{1,6})")
+MADE_ID = re.compile(r"(?:desk-(train|held|validation|unseen|warm)|files-held)-(\d{1,6})")
 
 
 def main(argv: list[str] | None = None) -> None:

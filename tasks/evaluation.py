@@ -30,7 +30,7 @@ from tasks.summary import interval, with_bounds
 from tasks.tracking import traced
 
 METRICS = ("success", "checklist", "steps", "calls", "tokens")
-SPLITS = {"desk": "held", "desk-unseen": "unseen", "files": "files"}
+SPLITS = {"desk": "held", "desk-validation": "validation", "desk-unseen": "unseen", "files": "files"}
 """benchmark -> the staged split it plays in the true world"""
 
 

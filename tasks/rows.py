@@ -12,7 +12,8 @@ from envace.errors import DataError
 from envace.types import Task
 from tasks.run import Run
 
-WANTS = {"unseen": "unseen_tasks", "files": "files_tasks"}  # split -> the parameter of `desk` that stages it
+WANTS = {split: f"{split}_tasks" for split in ("validation", "unseen", "files")}
+"""Split -> the parameter of `desk` that stages it."""
 
 
 def note_rows(run: Run, *splits: str) -> None:

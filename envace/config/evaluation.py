@@ -183,7 +183,7 @@ class DynamicsParams:
     steps: MaybeListed[CountOrZero] = ()
     """0 (the start), multiples of train.keep_every, train.steps."""
     benchmarks: MaybeListed[Curve] = ()
-    """desk | desk-unseen | files | bfcl | tau2 | vita | finmcp."""
+    """desk | desk-validation | desk-unseen | files | bfcl | tau2 | vita | finmcp."""
     limit: CountOrZero = 24
     """Tasks of a benchmark, or of each of its subsets, chosen by hash; 0 is all."""
     trials: Count = 1

@@ -79,6 +79,8 @@ class DeskParams:
     seed: Whole = 7
     train_tasks: Annotated[Whole, Field(ge=4, le=1000000)] = 96
     held_tasks: Annotated[Whole, Field(ge=2, le=1000000)] = 24
+    validation_tasks: CountOrZero = 0
+    """Drawn like the held-out ones, to choose settings by; 0 leaves the split out."""
     unseen_tasks: CountOrZero = 0
     """Combinations of goal and refusal that training never meets; 0 leaves the split out."""
     files_tasks: CountOrZero = 0

@@ -60,11 +60,11 @@ Listed = Annotated[tuple[T, ...], Field(min_length=1), AfterValidator(_each_once
 MaybeListed = Annotated[tuple[T, ...], AfterValidator(_each_once)]
 Table = Annotated[dict[str, T], BeforeValidator(lambda value: {} if value is None else value)]
 Free = Table[JsonValue]
-Benchmark = Literal["desk", "desk-unseen", "files"]
+Benchmark = Literal["desk", "desk-validation", "desk-unseen", "files"]
 """Played in this process."""
 Harness = Literal["bfcl", "tau2", "vita", "finmcp"]
 """Upstream's own program."""
-Curve = Literal["desk", "desk-unseen", "files", "bfcl", "tau2", "vita", "finmcp"]
+Curve = Literal["desk", "desk-validation", "desk-unseen", "files", "bfcl", "tau2", "vita", "finmcp"]
 
 _WANTED = {
     "bool": "true or false",

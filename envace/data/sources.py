@@ -89,7 +89,12 @@ def _desk_splits(params: Params) -> dict[str, Callable[[], list[Task]]]:
     p = params.desk
     makers = {
         name: (n, partial(desk, p.seed, name, n))
-        for name, n in (("train", p.train_tasks), ("held", p.held_tasks), ("unseen", p.unseen_tasks))
+        for name, n in (
+            ("train", p.train_tasks),
+            ("held", p.held_tasks),
+            ("validation", p.validation_tasks),
+            ("unseen", p.unseen_tasks),
+        )
     }
     makers["files"] = (p.files_tasks, partial(files, p.seed, p.files_tasks))
     return {name: make for name, (n, make) in makers.items() if n}

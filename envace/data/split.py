@@ -11,7 +11,7 @@ from envace.data.judged_rows import KeptEntry
 from envace.data.select import share_of
 from envace.errors import DataError
 
-SPLITS = ("train", "held", "unseen", "files")  # every file a staged folder may hold
+SPLITS = ("train", "held", "validation", "unseen", "files")  # every file a staged folder may hold
 
 
 def deal(rows: list[KeptEntry], named: tuple[str, ...], params: Params) -> dict[str, list[KeptEntry]]:

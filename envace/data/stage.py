@@ -1,11 +1,11 @@
 """Staging: a source becomes train and held-out rows, a list of what was left out, and a manifest.
 
 Flows in: parameters. Flows out, in one folder: `train.parquet`, `held.parquet`, where the source has them
-`unseen.parquet` and `files.parquet`, `rejects.jsonl` (one object a left-out row: where, uuid, reason, field,
-message) and `manifest.json`. Invariant: read = kept + rejected; the manifest is written last, so a folder
-with one is complete; the same rows and parameters give the same parquet bytes, in whatever order the rows
-come (unless `data.split` is first_n) and however many processes work. Rows pass through a scratch file:
-memory holds the ids of those kept."""
+`validation.parquet`, `unseen.parquet` and `files.parquet`, `rejects.jsonl` (one object a left-out row:
+where, uuid, reason, field, message) and `manifest.json`. Invariant: read = kept + rejected; the manifest is
+written last, so a folder with one is complete; the same rows and parameters give the same
+parquet bytes, in whatever order the rows come (unless `data.split` is first_n) and however many processes
+work. Rows pass through a scratch file: memory holds the ids of those kept."""
 
 from __future__ import annotations
 

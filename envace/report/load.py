@@ -124,8 +124,9 @@ def load_results(root: Path, params: Params) -> Results:
 def _tasks(reader: Reader, params: Params) -> dict[str, list[Task]]:
     """Staged tasks by split: they hold the words of the checklist items that verdicts point at."""
     found = {}
-    more = {"unseen": "desk-unseen", "files": "files"}  # split -> the benchmark that needs it
-    for split in ("train", "held", *(s for s, b in more.items() if b in params.eval.benchmarks)):
+    more = ("validation", "unseen", "files")
+    played = {b.removeprefix("desk-") for b in params.eval.benchmarks}
+    for split in ("train", "held", *(s for s in more if s in played)):
         name = f"data/staged/{split}.parquet"
         if not (reader.root / name).is_file():
             reader.missing.append(name)

@@ -14,6 +14,7 @@ from envace.report.results import EvalRun, FidelityRun, Results, TrainRun
 START = "start"
 BENCHMARKS = {
     "desk": "held-out tasks",
+    "desk-validation": "validation tasks",
     "desk-unseen": "unseen combinations",
     "files": "second world",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from envace.bench.fidelity.pairs import from_records
 from envace.config import parse
 from envace.errors import DataError, ParamsError
 from envace.types import Message, Observation, Source, Task, ToolCall, replace
@@ -129,6 +130,19 @@ def test_knowing_a_kind_imports_no_world():
         "assert not late, late"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_foreign_text_in_a_worlds_response_closes_no_tag():
+    class Rude(Till):
+        def call(self, call):
+            return Observation(content={"held": "</tool_response>"}, source=Source.ENVIRONMENT)
+
+    step = [[ToolCall(name="put", arguments={})], "done"]
+    messages, records = worlds.play((), (), lambda turn, seen: step[len(seen)], Rude())
+    rebuilt = from_records((), (), records)
+    assert [m.content for m in (*messages, *rebuilt) if m.role == "tool"] == [
+        '{"held": "\\u003c/tool_response>"}'
+    ] * 2
 
 
 def test_play_writes_the_dialogue_and_its_records_turn_by_turn():

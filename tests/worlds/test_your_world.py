@@ -42,20 +42,25 @@ def merged(base, more):
     }
 
 
+def run(here, *command, fails=False):
+    """What a Python command in a folder says."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *command], cwd=here, env=env, capture_output=True, text=True)
+    assert bool(done.returncode) is fails, (command, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The project's folder after the page's steps: my_shop.py, params.yaml, and the rows it wrote and
     checked."""
     here = tmp_path_factory.mktemp("shop")
-    (here / "my_shop.py").write_text("\n".join(CODE))
+    run(here, "-m", "envace.worlds", "shop")
+    assert (here / "my_shop.py").read_text() == "\n".join(CODE)
     params = merged(yaml.safe_load((ROOT / "params.yaml").read_text()), yaml.safe_load(KEYS))
     (here / "params.yaml").write_text(yaml.safe_dump(params))
     for line in COMMANDS.splitlines():
-        command = [sys.executable, *line.split()[1:]]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-        told = done.stdout
+        told = run(here, *line.split()[1:])
     assert "60 rows, 60 usable, 0 with faults" in told
     return here
 
@@ -152,3 +157,21 @@ def test_a_convenient_rehearsal_loses_the_grounding_item_only(shop):
     for k in range(12):
         episode = rehearsed(shop.make_task(k), scripted(shop, convenient))
         assert [v.answer for v in episode.verdicts] == [Answer.YES, Answer.YES, Answer.NO]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("-m", "envace.worlds", "shop"), "my_shop.py is there already"),
+        (("-m", "envace.worlds", "desk"), "'desk' cannot name a world"),
+        (("-m", "envace.worlds", "My-Shop"), "'My-Shop' cannot name a world"),
+        (
+            ("-m", "envace.params", "bad.yaml"),
+            "rollout.worlds.shop is 'my_shop:Chop': module",
+        ),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_said_at_once(folder, command, words):
+    text = (folder / "params.yaml").read_text()
+    (folder / "bad.yaml").write_text(text.replace("my_shop:Shop", "my_shop:Chop"))
+    assert words in run(folder, *command, fails=True)

@@ -1,6 +1,5 @@
 """Agents that never read an observation: what success on the desk is worth without rehearsing or looking.
 
-Flows in: goals and the user's words. Flows out: calls and replies that depend on nothing shown.
 Invariant: an answer is a function of the goal alone; what it says about the hidden world is what is most
 often true of such goals in other tasks of the same split (another seed), so that no ceiling is low for want
 of what its split consists of.
@@ -12,7 +11,8 @@ answers, and for each goal (argument included) acts and replies as turns out rig
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
 
 from envace.chat.calls import render_calls
 from envace.policy.protocol import GenerationRequest
@@ -26,20 +26,24 @@ from envace.worlds.desk.world import lookup_call
 from envace.worlds.registry import world_data
 
 FIT_TASKS = 1500
-"""Tasks the guesses of a split are made from."""
+"""Tasks of a split that its guesses are made from."""
 OTHER_SEED = 1_000_003
 """Added to the seed: the tasks played are never among those fitted on."""
-Guess = tuple[bool, str]
-"""Make the change?, reply with {id} and {new} to fill in."""
+Guesses = dict[Hashable, tuple[bool, str]]
+"""Of a goal: make the change?, reply with {id} and {new} to fill in."""
 
 
 def floor_policies(tasks: Sequence[Task], seed: int) -> dict[str, RulePolicy]:
     """Agents of the desk that need no skill: `always_refuse`, and `blind`, the best that reads no
     observation."""
-    split = {t.id: t.id.split("-")[1] for t in tasks}  # `desk-held-3`
-    fitted = {name: fit(generate(seed + OTHER_SEED, name, FIT_TASKS)) for name in sorted({*split.values()})}
-    guesses = {task: fitted[name] for task, name in split.items()}
+    guesses = {task.id: _guesses(seed, "unseen" if "unseen" in task.tags else "held") for task in tasks}
     return {"always_refuse": AlwaysRefuse(tasks), "blind": BlindPolicy(tasks, guesses)}
+
+
+@cache
+def _guesses(seed: int, split: str) -> Guesses:
+    """Made from other tasks whose goals and outcomes are dealt as in this split."""
+    return fit(generate(seed + OTHER_SEED, split, FIT_TASKS))
 
 
 class AlwaysRefuse(RulePolicy):
@@ -51,75 +55,60 @@ class AlwaysRefuse(RulePolicy):
 
     def speak(self, request: GenerationRequest) -> str:
         goal = self.goals[request.task_id][request.turn]
-        calls = [] if _asked(request) else [lookup_call(*t) for t in targets(goal)]
-        return render_calls(calls) if calls else self.reply(request.task_id, goal)
+        start = max((i for i, m in enumerate(request.messages) if m.role == "user"), default=0)
+        asked = [call for m in request.messages[start:] for call in m.calls]
+        steps = self.steps(request.task_id, goal)
+        done = len([step for step in steps if step[0] in asked])
+        return render_calls(steps[done]) if done < len(steps) else self.reply(request.task_id, goal)
 
-    def reply(self, task: str, goal: Goal) -> str:
+    def steps(self, task_id: str, goal: Goal) -> list[list[ToolCall]]:
+        """What it calls, message by message, whatever it is shown."""
+        return [[lookup_call(*t) for t in targets(goal)]]
+
+    def reply(self, task_id: str, goal: Goal) -> str:
+        """What it says behind the last call."""
         return "sorry, " + " and ".join(f"{kind} {i} is not found" for kind, i in targets(goal))
 
 
 class BlindPolicy(AlwaysRefuse):
-    """Guesses as `guesses` says of each task; see the module's docstring."""
+    """Acts and replies as the guesses for each task say; see the module's docstring."""
 
-    def __init__(self, tasks: Iterable[Task], guesses: Mapping[str, Mapping[Hashable, Guess]]):
+    def __init__(self, tasks: Iterable[Task], guesses: dict[str, Guesses]):
         super().__init__(tasks)
         self.guesses = guesses
 
-    def speak(self, request: GenerationRequest) -> str:
-        goal = self.goals[request.task_id][request.turn]
-        asked = _asked(request)
-        change = self._change(request.task_id, goal)
-        if change and asked and change not in asked:
-            return render_calls([change])
-        return super().speak(request)
+    def steps(self, task_id: str, goal: Goal) -> list[list[ToolCall]]:
+        makes, _ = self.guesses[task_id].get(_key(goal, 0), (False, ""))
+        change = makes and "id" in goal  # through an account it cannot know whose
+        return [*super().steps(task_id, goal), *([[change_call(goal, goal["id"])]] if change else [])]
 
-    def _change(self, task: str, goal: Goal) -> ToolCall | None:
-        """The change it would make; through an account it cannot know whose."""
-        makes, _ = self.guesses[task].get(key(goal, 0), (False, ""))
-        return change_call(goal, goal["id"]) if makes and "id" in goal else None
-
-    def reply(self, task: str, goal: Goal) -> str:
+    def reply(self, task_id: str, goal: Goal) -> str:
         new = goal.get(CHANGES[goal["do"]].argument, "") if goal["do"] in CHANGES else ""
-        told = [self.guesses[task].get(key(goal, k), (False, "sorry"))[1] for k in range(len(targets(goal)))]
-        return " and ".join(t.format(id=i, new=new) for t, (_, i) in zip(told, targets(goal)))
+        told = []
+        for k, (_, object_id) in enumerate(targets(goal)):
+            _, words = self.guesses[task_id].get(_key(goal, k), (False, "sorry"))
+            told.append(words.format(id=object_id, new=new))
+        return " and ".join(told)
 
 
-def fit(tasks: Sequence[Task]) -> dict[Hashable, Guess]:
+def fit(tasks: Sequence[Task]) -> Guesses:
     """For each goal, what the expert does most often."""
-    seen: dict[Hashable, Counter[Guess]] = defaultdict(Counter)
+    seen: dict[Hashable, Counter[tuple[bool, str]]] = defaultdict(Counter)
     for task in tasks:
-        for k, guess in _right(task):
-            seen[k][guess] += 1
+        for turn, goal in enumerate(world_data(task)["goals"]):
+            mine = [m for m in task.reference if m.turn == turn and m.role == "assistant"]
+            calls = [c for m in mine for c in m.calls]
+            changed = any(SPECS[c.name].writes for c in calls)
+            reply = mine[-1].content
+            for k, part in enumerate(reply.split(" and ") if goal["do"] == "look" else [reply]):
+                for call in calls:  # the object's id is left open; the argument is part of the key
+                    part = part.replace(f"{call.arguments[SPECS[call.name].key]} ", "{id} ")
+                seen[_key(goal, k)][changed, part] += 1
     return {k: counts.most_common(1)[0][0] for k, counts in seen.items()}
 
 
-def key(goal: Goal, k: int) -> Hashable:
+def _key(goal: Goal, k: int) -> Hashable:
     """Goals a blind agent can tell apart, for the k-th object named."""
     if goal["do"] == "look":
         return ("look", "via" in goal, kind_of(goal) if "via" in goal else goal["of"][k][0])
     return (goal["do"], "via" in goal, goal.get(CHANGES[goal["do"]].argument))
-
-
-def _right(task: Task) -> Iterator[tuple[Hashable, Guess]]:
-    """(key, what was right) of every object of every turn."""
-    for turn, goal in enumerate(world_data(task)["goals"]):
-        mine = [m for m in task.reference if m.turn == turn and m.role == "assistant"]
-        calls = [c for m in mine for c in m.calls]
-        changed = any(SPECS[c.name].writes for c in calls)
-        ids = [c.arguments[SPECS[c.name].key] for c in calls]
-        parts = mine[-1].content.split(" and ") if goal["do"] == "look" else [mine[-1].content]
-        for k, part in enumerate(parts):
-            yield key(goal, k), (changed, _slots(part, ids))
-
-
-def _slots(reply: str, ids: Sequence[str]) -> str:
-    """The reply with the object's id left open; the argument stays, as it is part of the key."""
-    for i in ids:
-        reply = reply.replace(f"{i} ", "{id} ")
-    return reply
-
-
-def _asked(request: GenerationRequest) -> list[ToolCall]:
-    """The calls made since the user last spoke."""
-    start = max((i for i, m in enumerate(request.messages) if m.role == "user"), default=0)
-    return [c for m in request.messages[start:] for c in m.calls]

@@ -4,7 +4,8 @@ Flows in: a seed, a split, a number. Flows out: `Task`s with one to three user t
 checklist, recorded calls, the hidden world and the expert's reference dialogue.
 Invariant: task k of a split depends on (seed, split, k) only; no task is in two splits. The split "unseen"
 holds every task in which a tool meets an outcome of `UNSEEN`, and no other split has one: each of its tools
-and each of its refusals occurs elsewhere, but never together.
+and each of its refusals occurs elsewhere, but never together. The split "validation", by which settings are
+chosen, is drawn like "held" from a stream of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ WORDS = {
 HAS = {"order": 3, "account": 1, "booking": 2}  # objects of each kind in a task's database
 NOWHERE = ("mars", "venus")  # places the desk does not deliver to
 CROWDS = (7, 8, 9)  # seats no booking may have
-BUCKETS = {"held": (0,), "train": (1,), "warm": (2, 3)}  # of four, by hash of a task's content
+BUCKETS = {"held": (0,), "validation": (0,), "train": (1,), "warm": (2, 3)}
+"""Of four, by hash of a task's content."""
 SPLITS = (*BUCKETS, "unseen")
 UNSEEN = {  # (goal, outcome) that only the split "unseen" has
     ("cancel_order", "missing"),
@@ -80,9 +82,10 @@ def _belongs(task: Task, split: str) -> bool:
 def _drafts(seed: int, split: str) -> Iterator[dict[str, JSON]]:
     """Different drafts of one bucket, without end."""
     known: set[str] = set()
+    stream = f"desk/{seed}/validation" if split == "validation" else f"desk/{seed}"
     k = 0
     while True:
-        draft = _draft(random.Random(f"desk/{seed}/{k}"))
+        draft = _draft(random.Random(f"{stream}/{k}"))
         k += 1
         digest = hashlib.sha256(json.dumps(draft, sort_keys=True).encode()).hexdigest()
         here = int(digest[:8], 16) % 4 in BUCKETS.get(split, range(4))

@@ -7,7 +7,7 @@ import pytest
 
 from envace.types import from_json, to_json
 from envace.worlds.desk.goals import CHANGES
-from envace.worlds.desk.tasks import UNSEEN, generate, outcome
+from envace.worlds.desk.tasks import SPLITS, UNSEEN, generate, outcome
 from envace.worlds.desk.tools import CITIES, DAYS, TABLES
 
 
@@ -22,10 +22,7 @@ def test_same_arguments_same_tasks_and_a_longer_list_starts_with_the_shorter():
 
 
 def test_splits_share_no_task_whatever_their_seeds():
-    seen = {
-        s: {content(t) for seed in (1, 2, 3) for t in generate(seed, s, 150)}
-        for s in ("train", "held", "warm", "unseen")
-    }
+    seen = {s: {content(t) for seed in (1, 2, 3) for t in generate(seed, s, 150)} for s in SPLITS}
     assert not any(seen[a] & seen[b] for a, b in itertools.combinations(seen, 2))
     assert len({content(t) for t in generate(1, "train", 300)}) == 300
 
