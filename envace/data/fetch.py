@@ -3,10 +3,12 @@
 Flows in: the `data` section of the parameters. Flows out: the files under `<folder>/files/` with
 `source.json` beside them; a local source stays where it is, and `source.json` alone remembers it. Invariant:
 what is handed out is complete and its checksums hold; a source that changed is told, never silently used; a
-file takes its name when it is whole, and one that is whole is not fetched again."""
+version of a source takes its place when all its files are whole, and a file that is whole is not fetched
+again."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from envace.data.source_files import (
     SourceRecord,
     Wanted,
     differences,
+    link_files,
     listing,
 )
 from envace.data.stores import FileStore, Remote, verified
@@ -64,13 +67,10 @@ def _alone(folder: Path, say: Say) -> Iterator[None]:
     except Timeout:
         say(f"another process fetches into {folder}; waiting for it")
         lock.acquire()
-    with lock:
-        lock.release()  # counted: what `acquire` took above; `with` holds its own until the end
+    try:
         yield
-
-
-# --- a folder of this machine
-# ---------------------------------------------------------------------------------
+    finally:
+        lock.release()
 
 
 def local_files(want: Wanted) -> dict[str, SourceFile]:
@@ -98,10 +98,6 @@ def _read_in_place(want: Wanted, record: SourceRecord, say: Say) -> None:
         record.write(want)
 
 
-# --- a store of files
-# -----------------------------------------------------------------------------------------
-
-
 def open_store(want: Wanted) -> FileStore:
     """The hub's data set or the S3 prefix that is wanted."""
     if want.kind == "hub":
@@ -126,50 +122,59 @@ def _bring(want: Wanted, record: SourceRecord, say: Say) -> None:
         return say(f"{e}; meanwhile the complete and verified copy in {record.here} is used")
     record.settle(want, differences(record.files, chosen, SourceFile.is_of), say)
     want.check_names(chosen, names)
-    missing = _drop_what_is_not_listed(record, chosen, say)
-    if missing or not record.complete:
-        record.complete, record.licence = False, store.licence
-        _download(want, record, store, missing, say)
-        record.complete = True
+    listed = {n: f for n, f in record.files.items() if n in chosen and f.is_of(chosen[n])}
+    kept = {n: f for n, f in listed.items() if f.intact(record.here)}
+    for name in sorted(listed.keys() - kept.keys()):
+        say(f"{record.here / name} is damaged or gone; it is fetched again")
+    if not record.complete or kept != record.files or kept.keys() != chosen.keys():
+        missing = [remote for name, remote in chosen.items() if name not in kept]
+        record.files = _publish(want, record, store, kept, missing, say)
+        record.complete, record.licence = True, store.licence
         record.write(want)
         say(f"fetched {listing(r.name for r in missing)} into {record.here}")
 
 
-def _drop_what_is_not_listed(record: SourceRecord, chosen: dict[str, Remote], say: Say) -> list[Remote]:
-    """Forget files that are gone, damaged or of another version than the store lists; return what is
-    missing."""
-    for name, f in list(record.files.items()):
-        listed = name in chosen and f.is_of(chosen[name])
-        if listed and f.intact(record.here):
-            continue
-        if listed:
-            say(f"{record.here / name} is damaged or gone; it is fetched again")
-        del record.files[name]
-        (record.here / name).unlink(missing_ok=True)
-        record.complete = False
-    return [remote for name, remote in chosen.items() if name not in record.files]
+def _publish(
+    want: Wanted,
+    record: SourceRecord,
+    store: FileStore,
+    kept: dict[str, SourceFile],
+    missing: list[Remote],
+    say: Say,
+) -> dict[str, SourceFile]:
+    """Fetch files, hold each to its checksums, and put them with those kept in the place of what was there.
 
-
-def _download(want: Wanted, record: SourceRecord, store: FileStore, missing: list[Remote], say: Say) -> None:
-    """Fetch files beside the record, hold each to its checksums, and only then put it in its place."""
-    parts = record.folder / "parts"
+    What an interrupted fetch of the same versions left in its part folder counts where it is whole."""
+    versions = repr([(r.name, r.etag, r.version) for r in missing])
+    parts = record.folder / "parts" / hashlib.sha256(versions.encode()).hexdigest()[:16]
     with unwritable(parts):
+        for other in parts.parent.glob("*"):
+            if other != parts:
+                shutil.rmtree(other)
         parts.mkdir(parents=True, exist_ok=True)
-    need, free = sum(r.bytes for r in missing), shutil.disk_usage(parts).free
+    late = [r for r in missing if not _is_whole(parts / r.name, r)]
+    need, free = sum(r.bytes for r in late), shutil.disk_usage(parts).free
     if need > free:
         raise EnvironmentUnready(
             f"data.uri {want.uri!r} needs {need / 1e9:.1f} GB and {record.folder} has {free / 1e9:.1f} GB "
-            "free; set "
-            "data.patterns to fewer files or ENVACE_STATE to a folder on a larger disk"
+            "free; set data.patterns to fewer files or ENVACE_STATE to a folder on a larger disk"
         )
-    for remote in store.download(missing, parts, bar_class(say)):
-        digest = verified(parts / remote.name, remote)
-        with unwritable(record.here / remote.name):
-            (record.here / remote.name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(parts / remote.name, record.here / remote.name)
-        sums = " ".join(sorted(remote.sums))
-        record.files[remote.name] = SourceFile(
-            remote.name, remote.bytes, digest, remote.etag, remote.version, sums
-        )
-        record.write(want)
-    shutil.rmtree(parts, ignore_errors=True)
+    for remote in store.download(late, parts, bar_class(say)) if late else ():
+        verified(parts / remote.name, remote)
+    files = kept | {r.name: SourceFile.arrived(r, sha256(parts / r.name)) for r in missing}
+    link_files(record.here, parts, kept)
+    with unwritable(record.here):
+        shutil.rmtree(parts / ".cache", ignore_errors=True)  # the hub's notes on what it fetched
+        if record.here.exists():
+            shutil.rmtree(record.here)
+        os.replace(parts, record.here)
+        parts.parent.rmdir()
+    return files
+
+
+def _is_whole(path: Path, remote: Remote) -> bool:
+    """Whether an earlier fetch brought a file whole, which is known where its store states a checksum."""
+    try:
+        return bool(remote.sums) and path.is_file() and bool(verified(path, remote))
+    except DataError:
+        return False

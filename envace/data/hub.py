@@ -93,63 +93,50 @@ class Hub:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except OfflineModeIsEnabled as e:
-            raise self._error(
-                "HF_HUB_OFFLINE forbids the hub; unset it, or stage a copy with data.source: local"
-            ) from e
-        except (httpx.RequestError, LocalEntryNotFoundError) as e:
-            why = (str(e.__cause__ or e).strip() or type(e).__name__).splitlines()[0]
-            raise self._error(
-                f"the hub cannot be reached at {self.endpoint} ({why}); check the network and HF_ENDPOINT "
-                "and run again"
-            ) from e
-        except HfHubHTTPError as e:
+        except (httpx.RequestError, HFValidationError, OSError) as e:  # the hub's own errors are OSErrors
             raise self._error(self._refusal(e)) from e
-        except HFValidationError as e:
-            raise self._error("this is not the id of a data set; write it as owner/name") from e
-        except OSError as e:
-            raise self._error(f"a file arrived broken ({str(e).splitlines()[0]}); run again") from e
 
     def _error(self, text: str) -> DataError:
         return DataError(f"data.uri {self.uri!r}: {text}")
 
-    def _refusal(self, error: HfHubHTTPError) -> str:
-        """What the hub's answer means and how to put it right."""
-        code, wait = error.response.status_code, error.response.headers.get("Retry-After", "")
-        if isinstance(error, GatedRepoError):
-            return (
-                f"the data set is gated; ask for access at {self.endpoint}/datasets/{self.uri} and set "
-                "HF_TOKEN to a "
-                "token of the account it is granted to"
-            )
-        if isinstance(error, RepositoryNotFoundError):
-            return (
-                "the hub has no such data set, or it is private; correct data.uri, or set HF_TOKEN to a "
-                "token that "
-                "may read it"
-            )
-        if isinstance(error, RevisionNotFoundError):
-            return (
-                f"the data set has no commit {self.revision}; set data.revision to one that its history shows"
-            )
-        if code == 429:
-            return (
-                "the hub limits how often it may be asked; wait "
-                f"{wait + ' seconds' if wait.isdigit() else 'a few minutes'} "
-                "and run again (what was fetched stays), or set HF_TOKEN for a higher limit"
-            )
-        if code >= 500:
-            return f"the hub fails (status {code}); run again later, what was fetched stays"
-        return STATUS.get(code, f"the hub refuses with status {code}: {str(error).strip().splitlines()[-1]}")
+    def _refusal(self, error: Exception) -> str:
+        """What went wrong, or what the hub's answer means, and how to put it right."""
+        line = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        match error:
+            case OfflineModeIsEnabled():
+                return "HF_HUB_OFFLINE forbids the hub; unset it, or stage a copy with data.source: local"
+            case httpx.RequestError() | LocalEntryNotFoundError():
+                where = f"the hub cannot be reached at {self.endpoint} ({line})"
+                return f"{where}; check the network and HF_ENDPOINT and run again"
+            case HFValidationError():
+                return "this is not the id of a data set; write it as owner/name"
+            case GatedRepoError():
+                where = f"{self.endpoint}/datasets/{self.uri}"
+                token = "set HF_TOKEN to a token of the account it is granted to"
+                return f"the data set is gated; ask for access at {where} and {token}"
+            case RepositoryNotFoundError():
+                token = "set HF_TOKEN to a token that may read it"
+                return f"the hub has no such data set, or it is private; correct data.uri, or {token}"
+            case RevisionNotFoundError():
+                other = "set data.revision to one that its history shows"
+                return f"the data set has no commit {self.revision}; {other}"
+            case HfHubHTTPError():
+                code, wait = error.response.status_code, error.response.headers.get("Retry-After", "")
+                wait = f"{wait} seconds" if wait.isdigit() else "a few minutes"
+                if code >= 500:
+                    return f"the hub fails (status {code}); run again later, what was fetched stays"
+                other = f"the hub refuses with status {code}: {str(error).strip().splitlines()[-1]}"
+                return STATUS.get(code, other).replace("{wait}", wait)
+        return f"a file arrived broken ({str(error).splitlines()[0]}); run again"
 
 
 STATUS = {
     401: "the hub rejects the token; renew HF_TOKEN",
-    403: (
-        "the token may not read this data set; give HF_TOKEN the permission to read gated and private "
-        "repositories"
-    ),
+    403: "the token may not read this data set; give HF_TOKEN the permission to read gated and private "
+    "repositories",
     404: "the hub lacks a file that it listed; run again",
+    429: "the hub limits how often it may be asked; wait {wait} and run again (what was fetched stays), or "
+    "set HF_TOKEN for a higher limit",
 }
 
 

@@ -93,7 +93,7 @@ class S3:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 by_version = self._get(remote, path, shown)
             if not by_version and self.pinned(remote).etag != remote.etag:
-                raise self._error(SENTENCES["PreconditionFailed"].format(what=self._what(remote.name)))
+                raise self._error(f"{self._what(remote.name)} changed while it was being fetched; run again")
             yield remote
 
     def _get(self, remote: Remote, path: Path, shown: TqdmCallback) -> bool:
@@ -113,32 +113,30 @@ class S3:
     def _explained(self, name: str = "") -> Iterator[None]:
         try:
             yield
-        except (NoCredentialsError, PartialCredentialsError) as e:
-            raise self._error(f"there are no AWS credentials; {CREDENTIALS}") from e
         except (OSError, BotoCoreError, *S3_RETRYABLE_ERRORS) as e:
             raise self._error(self._refusal(e, self._what(name))) from e
 
     def _refusal(self, error: Exception, what: str) -> str:
         """What the store's answer, or its silence, means and how to put it right."""
-        code, line = _code(error), " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, (NoConnection, *S3_RETRYABLE_ERRORS)) or (
-            isinstance(error, OSError) and not code
-        ):
-            return (
-                f"{self._where()} cannot be reached ({line}); check the network and AWS_ENDPOINT_URL and run "
-                "again"
-            )
+        where, line = self.endpoint or "Amazon S3", " ".join(str(error).split()) or type(error).__name__
+        answers = [
+            getattr(e, "response", None) or {} for e in (error, error.__cause__)
+        ]  # s3fs's cause has it
+        code = next((str(c) for answer in answers if (c := answer.get("Error", {}).get("Code"))), "")
+        silent = isinstance(error, (NoConnection, *S3_RETRYABLE_ERRORS))
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            return f"there are no AWS credentials; {CREDENTIALS}"
+        if silent or (isinstance(error, OSError) and not code):
+            return f"{where} cannot be reached ({line}); check the network and AWS_ENDPOINT_URL and run again"
         if code in PASSING or code.startswith("5"):
-            return f"{self._where()} is busy or failing ({code}); run again later"
-        if text := SENTENCES.get(code):
-            return text.format(what=what)
+            return f"{where} is busy or failing ({code}); run again later"
+        if code in SENTENCES:
+            return SENTENCES[code].format(what=what)
         return f"{what} cannot be read ({line}); check the environment's AWS settings"
 
     def _what(self, name: str) -> str:
-        return f"{f'{name} in ' if name else ''}bucket {self.bucket!r} at {self._where()}"
-
-    def _where(self) -> str:
-        return self.endpoint or "Amazon S3"
+        in_bucket = f"bucket {self.bucket!r} at {self.endpoint or 'Amazon S3'}"
+        return f"{name} in {in_bucket}" if name else in_bucket
 
     def _error(self, text: str) -> DataError:
         return DataError(f"data.uri {self.uri!r}: {text}")
@@ -164,24 +162,13 @@ def stated_sums(head: Mapping[str, JSON]) -> dict[str, str]:
 PASSING = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout")
 DENIED = f"no permission to list and read {{what}}; {CREDENTIALS} of an account that may"
 REJECTED = f"the AWS credentials are not valid for {{what}}; {CREDENTIALS} anew"
+GONE = "there is no {what} any more; run again"
 SENTENCES = {
     "NoSuchBucket": "there is no {what}; correct data.uri or AWS_ENDPOINT_URL",
     "PreconditionFailed": "{what} changed while it was being fetched; run again",
-    "NoSuchKey": "there is no {what} any more; run again",
-    "404": "there is no {what} any more; run again",
-    "AccessDenied": DENIED,
-    "AllAccessDisabled": DENIED,
-    "403": DENIED,
-    "InvalidAccessKeyId": REJECTED,
-    "SignatureDoesNotMatch": REJECTED,
-    "ExpiredToken": REJECTED,
-    "InvalidToken": REJECTED,
+    **dict.fromkeys(("NoSuchKey", "404"), GONE),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "403"), DENIED),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"), REJECTED
+    ),
 }
-
-
-def _code(error: BaseException) -> str:
-    """S3's code for what is wrong, which s3fs keeps in the cause."""
-    for e in (error, error.__cause__):
-        if code := (getattr(e, "response", None) or {}).get("Error", {}).get("Code"):
-            return str(code)
-    return ""

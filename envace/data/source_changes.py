@@ -53,6 +53,5 @@ def must_stage_again(params: Params, staged: Path, keep: bool) -> tuple[bool, st
         return True, f"{what}; data.accept_changed takes it as it is now, so stage_data runs again"
     raise DataError(
         f"{what}; for the new rows give data.revision another word or set data.accept_changed: true, to go "
-        "on with the "
-        "staged ones add --keep-rows"
+        "on with the staged ones add --keep-rows"
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -18,7 +20,7 @@ from envace.config import Params
 from envace.data.progress import Say
 from envace.data.stores import Remote
 from envace.errors import DataError, ParamsError
-from envace.io.files import sha256, write_text
+from envace.io.files import sha256, unwritable, write_text
 from envace.types import JSON
 
 T = TypeVar("T")
@@ -68,20 +70,17 @@ class Wanted:
         if not chosen:
             raise DataError(
                 f"data.uri {self.uri!r} holds no file that data.patterns {list(self.patterns)} name and that "
-                "ends in "
-                f"{', '.join(ENDINGS)} (it holds {listing(all_names)}); correct one of the two"
+                f"ends in {', '.join(ENDINGS)} (it holds {listing(all_names)}); correct one of the two"
             )
         if bad := [n for n in chosen if "" in n.split("/") or "\0" in n]:
             raise DataError(
                 f"data.uri {self.uri!r} has a file named {bad[0]!r}, which cannot be a path here; leave it "
-                "out with "
-                "data.patterns or rename it there"
+                "out with data.patterns or rename it there"
             )
         if unknown := [n for n in self.sums if n not in chosen]:
             raise DataError(
                 f"data.sha256 names {unknown[0]!r}, which is not among the source's files "
-                f"({listing(chosen)}); "
-                "correct it"
+                f"({listing(chosen)}); correct it"
             )
 
     def check_sums(self, files: Iterable[SourceFile]) -> None:
@@ -90,8 +89,7 @@ class Wanted:
             if (expected := self.sums.get(f.name, f.sha256)) != f.sha256:
                 raise DataError(
                     f"{f.name} of data.uri {self.uri!r} has sha256 {f.sha256}, data.sha256 expects "
-                    f"{expected}; "
-                    "correct the one that is wrong"
+                    f"{expected}; correct the one that is wrong"
                 )
 
 
@@ -110,6 +108,12 @@ class SourceFile:
     def is_of(self, remote: Remote) -> bool:
         """Whether the store still lists this version."""
         return (self.bytes, self.etag, self.version) == (remote.bytes, remote.etag, remote.version)
+
+    @classmethod
+    def arrived(cls, remote: Remote, sha256: str) -> SourceFile:
+        """Of what a store lists, held to its checksums."""
+        sums = " ".join(sorted(remote.sums))
+        return cls(remote.name, remote.bytes, sha256, remote.etag, remote.version, sums)
 
     def intact(self, folder: Path) -> bool:
         """Whether its bytes are on disk."""
@@ -200,6 +204,19 @@ def listing(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (", ".join(names[:NAMED]) + more) or "none"
+
+
+def link_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Put files into another folder, too; copied only where the disk cannot link."""
+    for name in names:
+        to = target / name
+        with unwritable(to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.unlink(missing_ok=True)
+            try:
+                os.link(source / name, to)
+            except OSError:
+                shutil.copyfile(source / name, to)
 
 
 def read_splits(given: Mapping[str, str], source: str) -> None:

@@ -1,13 +1,10 @@
-"""What a store of files must do, and the checksums that the bytes which arrive are held to.
-
-Flows in: a file that has just arrived and what its store lists of it. Flows out: its sha256, or DataError.
-"""
+"""What a store of files must do, and the checksums that the bytes which arrive are held to."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +25,7 @@ class Remote:
     version: str = ""
     """Where the store keeps versions."""
     sums: Mapping[str, str] = field(default_factory=dict)
-    """What the store states: name of HASHES -> hex."""
+    """What the store states, in hex: sha256, sha1, md5, crc32 or git, its id of the content."""
 
 
 class FileStore(Protocol):
@@ -47,52 +44,30 @@ class FileStore(Protocol):
         """Bring files to `into / name`; each is given out once it is there."""
 
 
-class Checksum(Protocol):
-    """What hashlib's objects do."""
-
-    def update(self, chunk: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
-class Crc32:
-    """zlib's checksum with the interface of hashlib."""
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, chunk: bytes, /) -> None:
-        self._value = zlib.crc32(chunk, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-HASHES: dict[str, Callable[[int], Checksum]] = {  # name -> the checksum of a file of so many bytes
-    "sha256": lambda size: hashlib.sha256(),
-    "sha1": lambda size: hashlib.sha1(usedforsecurity=False),
-    "md5": lambda size: hashlib.md5(usedforsecurity=False),
-    "crc32": lambda size: Crc32(),
-    "git": lambda size: hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False),  # git's id of the content
-}
-
-
 def verified(path: Path, remote: Remote) -> str:
     """The sha256 of a file that arrived. Raises DataError, and removes it, when it is not what its store
     lists."""
-    found = {name: HASHES[name](remote.bytes) for name in {"sha256", *remote.sums}}
-    with path.open("rb") as f:
-        while chunk := f.read(1 << 20):
-            for checksum in found.values():
-                checksum.update(chunk)
     size = path.stat().st_size
-    wrong = [f"it has {size} bytes, its store lists {remote.bytes}"] if size != remote.bytes else []
-    wrong += [
-        f"its {name} is {found[name].hexdigest()}, its store states {stated}"
-        for name, stated in remote.sums.items()
-        if found[name].hexdigest() != stated
-    ]
+    wrong = f"it has {size} bytes, its store lists {remote.bytes}" if size != remote.bytes else ""
+    found = {name: checksum(path, name) for name in ("sha256", *remote.sums)}
+    for name, stated in remote.sums.items():
+        if found[name] != stated:
+            wrong = wrong or f"its {name} is {found[name]}, its store states {stated}"
     if wrong:
         path.unlink()
-        raise DataError(f"{remote.name} arrived damaged ({wrong[0]}); run again")
-    return found["sha256"].hexdigest()
+        raise DataError(f"{remote.name} arrived damaged ({wrong}); run again")
+    return found["sha256"]
+
+
+def checksum(path: Path, name: str) -> str:
+    """A checksum of a file, in hex."""
+    with path.open("rb") as f:
+        if name == "crc32":
+            value = 0
+            while chunk := f.read(1 << 20):
+                value = zlib.crc32(chunk, value)
+            return f"{value:08x}"
+        start = hashlib.new("sha1" if name == "git" else name, usedforsecurity=False)
+        if name == "git":
+            start.update(b"blob %d\0" % path.stat().st_size)
+        return hashlib.file_digest(f, lambda: start).hexdigest()

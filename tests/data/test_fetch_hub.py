@@ -62,8 +62,8 @@ def test_a_killed_fetch_leaves_no_half_file_under_its_name_and_is_gone_on_with(h
     hub.files["data/d.parquet"] = noise(8 * MB, 1)
     hub.pause_s = 0.005
     process = fetch_kit.start(tmp_path / "f", patterns=["data/*"])
-    whole = tmp_path / "f/parts/.cache/huggingface/download/data/a.jsonl.metadata"  # written behind the file
-    fetch_kit.kill_when(process, lambda: whole.exists() and hub.asked("d.parquet"))
+    whole = "parts/*/.cache/huggingface/download/data/a.jsonl.metadata"  # written behind the file
+    fetch_kit.kill_when(process, lambda: [*(tmp_path / "f").glob(whole)] and hub.asked("d.parquet"))
     assert not (tmp_path / "f/files").exists() and not (tmp_path / "f/source.json").exists()
     hub.log.clear()
     hub.pause_s = 0

@@ -93,20 +93,6 @@ def test_of_a_folder_names_and_checksums_alone_are_kept(tmp_path):
     assert [f["name"] for f in said["files"]] == ["a.jsonl"]
 
 
-def test_a_refresh_that_was_cut_short_is_not_undone(hub, tmp_path):
-    staged(tmp_path, params())
-    raw, state = tmp_path / "data/raw", tmp_path / ".state"
-    adopt_raw(raw, state, print)
-    folder = place(params(), state)
-    about = json.loads((folder / "source.json").read_text())
-    about["complete"], about["files"][0]["etag"], about["files"][0]["sha256"] = False, "newer", "ab"
-    (folder / "source.json").write_text(json.dumps(about))
-    (folder / "files/data/a.jsonl").unlink()
-    (folder / "files/data/a.jsonl").write_text("newer")
-    adopt_raw(raw, state, pytest.fail)
-    assert (folder / "files/data/a.jsonl").read_text() == "newer"
-
-
 def test_a_download_that_has_got_nothing_new_yields_to_what_is_kept(hub, tmp_path):
     staged(tmp_path, params())
     raw, state = tmp_path / "data/raw", tmp_path / ".state"
