@@ -1,8 +1,7 @@
 """The desk's tools as data: what each is called, takes, works on and needs.
 
 Everything else about a tool is read from here: its JSON schema, the world's state check, the checklist's
-conditions, the expert's plan. `SPECS["cancel_order"]` is
-Spec(name="cancel_order", text="Cancel a pending order.", kind="order", needs="pending", ...).
+conditions, the expert's plan.
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ FIELDS: dict[str, dict[str, type]] = {
 TEXT: dict[str, JSON] = {"type": "string"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Spec:
+    """One tool."""
+
     name: str
     text: str
     """What the schema says it does."""
@@ -71,46 +72,24 @@ class Spec:
         return {"type": "function", "function": about}
 
 
-SPECS: dict[str, Spec] = {
-    s.name: s
-    for s in (
-        Spec(name="get_order", text="Look up an order.", kind="order"),
-        Spec(name="get_account", text="Look up an account.", kind="account"),
-        Spec(name="get_booking", text="Look up a booking.", kind="booking"),
-        Spec(name="cancel_order", text="Cancel a pending order.", kind="order", needs="pending"),
-        Spec(
-            name="refund_order",
-            text=f"Refund a delivered order up to {REFUND_LIMIT}.",
-            kind="order",
-            needs="delivered",
-        ),
-        Spec(
-            name="change_address",
-            text="Send a pending order to a city.",
-            kind="order",
-            needs="pending",
-            takes={"city": TEXT},
-        ),
-        Spec(name="unlock_account", text="Open a locked account.", kind="account", needs="locked"),
-        Spec(
-            name="close_account", text="Close an open account without credit.", kind="account", needs="open"
-        ),
-        Spec(name="confirm_booking", text="Confirm a held booking.", kind="booking", needs="held"),
-        Spec(name="cancel_booking", text="Cancel a confirmed booking.", kind="booking", needs="confirmed"),
-        Spec(
-            name="move_booking",
-            text="Move a confirmed booking to a day.",
-            kind="booking",
-            needs="confirmed",
-            takes={"day": {"type": "string", "enum": list(DAYS)}},
-        ),
-        Spec(
-            name="set_seats",
-            text=f"Set a confirmed booking to up to {MAX_SEATS} seats.",
-            kind="booking",
-            needs="confirmed",
-            takes={"seats": {"type": "integer", "minimum": 1}},
-        ),
+REFUND, SEATS = f"up to {REFUND_LIMIT}", f"up to {MAX_SEATS} seats"
+DAY: JSON = {"type": "string", "enum": list(DAYS)}
+NUMBER: JSON = {"type": "integer", "minimum": 1}
+SPECS = {
+    spec.name: spec
+    for spec in (
+        Spec("get_order", "Look up an order.", "order"),
+        Spec("get_account", "Look up an account.", "account"),
+        Spec("get_booking", "Look up a booking.", "booking"),
+        Spec("cancel_order", "Cancel a pending order.", "order", "pending"),
+        Spec("refund_order", f"Refund a delivered order {REFUND}.", "order", "delivered"),
+        Spec("change_address", "Send a pending order to a city.", "order", "pending", {"city": TEXT}),
+        Spec("unlock_account", "Open a locked account.", "account", "locked"),
+        Spec("close_account", "Close an open account without credit.", "account", "open"),
+        Spec("confirm_booking", "Confirm a held booking.", "booking", "held"),
+        Spec("cancel_booking", "Cancel a confirmed booking.", "booking", "confirmed"),
+        Spec("move_booking", "Move a confirmed booking to a day.", "booking", "confirmed", {"day": DAY}),
+        Spec("set_seats", f"Set a confirmed booking to {SEATS}.", "booking", "confirmed", {"seats": NUMBER}),
     )
 }
 BY_KIND = {s.kind: s for s in SPECS.values() if not s.writes}  # the look-up of each kind

@@ -25,7 +25,8 @@ from envace.worlds.rules import (
     seen,
 )
 
-RESPONSES = ("C3", "C4")  # the items on responses, which others depend on
+RESPONSES = ("C3", "C4")
+"""The items on responses, which others depend on."""
 # question and when it passes
 LOOKED = ("Was everything the user asks about looked up?", "With the path and words the user gave.")
 LOOKED_AT = (
@@ -36,10 +37,7 @@ UNCHANGED = ("Was it looked up without changing anything?", "A look-up and no ch
 FOUND = ("Does the reply tell what was found?", "The value shown, or the error.")
 CHANGED = ("Was exactly the allowed change made?", "After the look-up, and only if the file allows it.")
 TOLD_OUTCOME = ("Does the reply tell the outcome?", "What was done, or sorry and why not.")
-ON_RECORD = (
-    "Are recorded responses as recorded?",
-    "Each is the record, unless a change came in between.",
-)
+ON_RECORD = ("Are recorded responses as recorded?", "Each is the record, unless a change came in between.")
 BY_RULES = (
     "Do other responses follow the tools' rules?",
     "Each follows from the records and the calls before.",
@@ -48,15 +46,12 @@ BY_RULES = (
 
 def items(goal: Goal) -> tuple[Item, ...]:
     """The five items of one turn."""
-    if goal["do"] in LOOK_UP:
-        looks = [_call(LOOK_UP[goal["do"]], path=said(p)) for p in goal["files"]]
-        return _read_items(looks, _each(goal, looks))
-    if goal["do"] == "count":
-        look = _call("list_dir", path=said(goal["dir"]))
-        return _read_items([look], _answer(look, "count"))
-    if goal["do"] == "find":
-        return _read_items([_finder(goal)], _answer(_finder(goal), "file"))
-    return _change_items(goal)
+    grounded: Rule = {"kind": "grounded", "world": "files"}
+    return (
+        *(_change_items(goal) if goal["do"] in CHANGE else _read_items(goal)),
+        item(3, 0.1, ON_RECORD, RESPONSE, {**grounded, "part": "records"}),
+        item(4, 0.1, BY_RULES, RESPONSE, {**grounded, "part": "rules"}),
+    )
 
 
 def said(text: str) -> Rule:
@@ -64,9 +59,20 @@ def said(text: str) -> Rule:
     return {"user": text}
 
 
-def _answer(look: Rule, field: str) -> Rule:
-    """The reply has the field that was shown; or sorry and the reason."""
-    return if_observed(look, [(FAILED, _sorry(seen(look, "error")))], says(seen(look, field), none=["sorry"]))
+def _read_items(goal: Goal) -> tuple[Item, ...]:
+    if goal["do"] in LOOK_UP:
+        looks = [_call(LOOK_UP[goal["do"]], path=said(p)) for p in goal["files"]]
+        reply = _each(goal, looks)
+    else:
+        look = _finder(goal) if goal["do"] == "find" else _call("list_dir", path=said(goal["dir"]))
+        told = says(seen(look, "file" if goal["do"] == "find" else "count"), none=["sorry"])
+        looks, reply = [look], if_observed(look, [(FAILED, says("sorry", seen(look, "error")))], told)
+    looked = all_of([{"kind": "called", **look} for look in looks])
+    return (
+        item(0, 0.3, LOOKED, CALLS, looked),
+        item(1, 0.1, UNCHANGED, CALLS, all_of([looked, only_calls(WRITES)]), dependence=RESPONSES),
+        item(2, 0.4, FOUND, REPLY, reply, required=True, dependence=RESPONSES),
+    )
 
 
 def _each(goal: Goal, looks: list[Rule]) -> Rule:
@@ -80,50 +86,31 @@ def _each(goal: Goal, looks: list[Rule]) -> Rule:
     return all_of(parts)
 
 
-def _read_items(looks: list[Rule], reply: Rule) -> tuple[Item, ...]:
-    looked = all_of([{"kind": "called", **look} for look in looks])
-    return (
-        item(0, 0.3, LOOKED, CALLS, looked),
-        item(1, 0.1, UNCHANGED, CALLS, all_of([looked, _writes()]), dependence=RESPONSES),
-        item(2, 0.4, FOUND, REPLY, reply, required=True, dependence=RESPONSES),
-        *_grounding(),
-    )
-
-
 def _change_items(goal: Goal) -> tuple[Item, ...]:
-    path: JSON = said(goal["file"]) if "file" in goal else seen(_finder(goal), "file")
-    info = _call("file_info", path=path)
+    do, find, nothing = goal["do"], None if "file" in goal else _finder(goal), only_calls(WRITES)
+    path: JSON = seen(find, "file") if find else said(goal["file"])
     target = {"to": said(goal["to"])} if "to" in goal else {}
-    change = _call(CHANGE[goal["do"]], path=path, **target)
+    info, change = _call("file_info", path=path), _call(CHANGE[do], path=path, **target)
+    # what file_info shows of a file that must not be changed, and the word for it
+    forbids: Rule = {"size": {"above": LIMIT}} if do == "copy" else {"locked": True}
+    why: JSON = seen(info, "size") if do == "copy" else "locked"
+
     looked: Rule = {"kind": "called", **info}
-    acted, told = _acted(goal, info, change), _outcome(goal, info, change)
-    if "file" not in goal:
-        find = _finder(goal)
-        looked = if_observed(find, [(FAILED, _writes())], looked)
-        acted = if_observed(find, [(FAILED, _writes())], acted)
-        told = if_observed(find, [(FAILED, _sorry(seen(find, "error")))], told)
+    made = only_calls(WRITES, change, after=info)
+    acted = if_observed(info, [(FAILED, nothing), (forbids, nothing)], made)
+    done = says(DONE[do], *target.values(), none=["sorry"])
+    outcome = if_observed(change, [(FAILED, says("sorry", seen(change, "error")))], done)
+    refused = [(FAILED, says("sorry", seen(info, "error"))), (forbids, says("sorry", why))]
+    told = if_observed(info, refused, outcome)
+    if find:
+        looked = if_observed(find, [(FAILED, nothing)], looked)
+        acted = if_observed(find, [(FAILED, nothing)], acted)
+        told = if_observed(find, [(FAILED, says("sorry", seen(find, "error")))], told)
     return (
         item(0, 0.2, LOOKED_AT, CALLS, looked),
         item(1, 0.3, CHANGED, CALLS, acted, required=True, dependence=RESPONSES),
         item(2, 0.3, TOLD_OUTCOME, REPLY, told, required=True, dependence=RESPONSES),
-        *_grounding(),
     )
-
-
-def _forbids(goal: Goal) -> Rule:
-    """What file_info shows of a file that must not be changed."""
-    return {"size": {"above": LIMIT}} if goal["do"] == "copy" else {"locked": True}
-
-
-def _acted(goal: Goal, info: Rule, change: Rule) -> Rule:
-    return if_observed(info, [(FAILED, _writes()), (_forbids(goal), _writes())], _writes(change, after=info))
-
-
-def _outcome(goal: Goal, info: Rule, change: Rule) -> Rule:
-    why: JSON = seen(info, "size") if goal["do"] == "copy" else "locked"
-    done = says(DONE[goal["do"]], *([said(goal["to"])] if "to" in goal else []), none=["sorry"])
-    outcome = if_observed(change, [(FAILED, _sorry(seen(change, "error")))], done)
-    return if_observed(info, [(FAILED, _sorry(seen(info, "error"))), (_forbids(goal), _sorry(why))], outcome)
 
 
 def _finder(goal: Goal) -> Rule:
@@ -132,20 +119,3 @@ def _finder(goal: Goal) -> Rule:
 
 def _call(tool: str, **args: JSON) -> Rule:
     return {"tool": tool, "args": args}
-
-
-def _sorry(*words: JSON) -> Rule:
-    return says("sorry", *words)
-
-
-def _writes(*calls: Rule, after: Rule | None = None) -> Rule:
-    """Of all tools that change anything, exactly these calls."""
-    return only_calls(WRITES, *calls, after=after)
-
-
-def _grounding() -> tuple[Item, Item]:
-    rule: Rule = {"kind": "grounded", "world": "files"}
-    return (
-        item(3, 0.1, ON_RECORD, RESPONSE, {**rule, "part": "records"}),
-        item(4, 0.1, BY_RULES, RESPONSE, {**rule, "part": "rules"}),
-    )
