@@ -14,9 +14,8 @@ from tasks.rows import read_split
 
 def run_of(tmp_path, **params):
     said, log = [], SimpleNamespace(tags=lambda values: None, degraded=True)
-    return SimpleNamespace(
-        params=parse(params), path=tmp_path.joinpath, log=log, told=said, say=said.append, metrics=said.append
-    )
+    heard = {"say": said.append, "metrics": said.append, "artifact": lambda name, text: None}
+    return SimpleNamespace(params=parse(params), path=tmp_path.joinpath, log=log, told=said, **heard)
 
 
 DESK = {"train_tasks": 4, "held_tasks": 2, "files_tasks": 3}
