@@ -30,6 +30,9 @@ def bar_class(say: Say) -> type[tqdm]:
             return len(text)
 
     class TransferBar(tqdm):
+        monitor_interval = 0
+        """No thread of tqdm's: started under tqdm's lock, it waits for ever where it collects an old bar."""
+
         def __init__(self, *args: object, **given: object):
             given |= {"disable": False, "leave": False, "delay": EVERY_S}
             if not sys.stderr.isatty():
