@@ -30,6 +30,9 @@ class Log:
     def tags(self, values):
         self.tagged |= values
 
+    def artifact(self, name, content):
+        self.said[f"artifact/{name}"] = content
+
 
 def make_run(root: Path, monkeypatch, url: str, **section) -> Run:
     monkeypatch.setenv("ENVACE_STATE", str(root / ".state"))

@@ -27,6 +27,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "open_policy", lambda run, *_: served)
     logged = {}
     told = {"say": lambda text: None, "metrics": lambda values, step=0: logged.update(values)}
+    told["artifact"] = lambda name, content: None
     return SimpleNamespace(params=PARAMS, path=tmp_path.joinpath, log=None, logged=logged, **told)
 
 
@@ -45,7 +46,7 @@ def test_a_benchmark_whose_split_was_not_staged_names_the_parameter(run):
 
 
 def test_a_benchmark_without_an_adapter_names_those_that_have_one(run):
-    with pytest.raises(UserError, match="tau2 has no adapter here yet; available: desk, desk-unseen, files"):
+    with pytest.raises(UserError, match="tau2 has no adapter here yet; available: desk, desk-validation"):
         evaluation.play_benchmark.fn(run, "start", "tau2")
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 from harness_kit import FakeBench, server
 
-from envace.bench.harness import pipeline, registry
+from envace.bench.harness import registry
 from envace.config import parse
 from envace.errors import StageFailed
 from flows._entry import report_failure
@@ -104,7 +104,7 @@ def test_a_stage_that_fails_with_the_key_in_its_words_leaves_none_either(root, m
         with pytest.raises(StageFailed) as caught, stage_run(run, ("bench",), {}, "other") as log:  # noqa: PT012
             run.log = log
             baselines.write_baseline.fn(run, "other", root / "models/other")
-            monkeypatch.setattr(pipeline, "evaluate", broken)
+            monkeypatch.setattr(bench, "evaluate", broken)
             bench.run_harness.fn(run, "other", "bfcl")
     report_failure(caught.value, run.name, run.state)
     assert "could not: [redacted]" in (root / ".state/failed/bench@other-bfcl.json").read_text()
