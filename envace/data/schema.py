@@ -121,7 +121,7 @@ def _dialogue(rows: Sequence[Row], arguments: Iterator[JSON]) -> tuple[Message, 
     messages: list[Message] = []
     names: list[str] = []
     turn = -1
-    for row in rows:
+    for row in _by_call(rows):
         role = "tool" if row["role"] == "observation" else row["role"]
         turn += role == "user"
         calls = tuple(
@@ -139,6 +139,22 @@ def _dialogue(rows: Sequence[Row], arguments: Iterator[JSON]) -> tuple[Message, 
             Message(role=role, content=content, thinking=thinking, calls=calls, name=name, turn=max(turn, 0))
         )
     return tuple(messages)
+
+
+def _by_call(rows: Sequence[Row]) -> list[Row]:
+    """The messages, tool messages in the order of the calls whose ids they name.
+
+    Ids hold among the calls of one message: many programs count them anew in every turn. Answers without ids
+    stand as they came."""
+    ordered = list(rows)
+    for i, row in enumerate(rows):
+        ids = [c.get("id") for c in row.get("tool_calls") or ()]
+        answers = rows[i + 1 : i + 1 + len(ids)]
+        place = {name: k for k, name in enumerate(ids) if isinstance(name, str)}
+        named = {name for m in answers if isinstance(name := m.get("tool_call_id"), str)}
+        if len(ids) > 1 and len(place) == len(ids) and named == place.keys():
+            ordered[i + 1 : i + 1 + len(ids)] = sorted(answers, key=lambda m: place[m["tool_call_id"]])
+    return ordered
 
 
 def records_of(dialogue: Sequence[Message], n_turns: int) -> list[Record]:

@@ -105,6 +105,18 @@ def test_a_foreign_row_becomes_a_task_with_records_and_thoughts():
     assert task_from_row(row_from_task(task)) == task
 
 
+def test_parallel_answers_belong_to_the_calls_they_name_whatever_their_order_and_other_turns_ids():
+    row = foreign_row()
+    dialogue = row["extra_info"]["messages"]
+    call = dialogue[1]["tool_calls"][0]
+    other = call | {"id": "c2", "function": call["function"] | {"arguments": '{"port": "Calais"}'}}
+    late, early = ({"role": "tool", "tool_call_id": f"c{k}", "content": f'{{"tide_m": {k}}}'} for k in (2, 1))
+    again = [dialogue[1], early | {"content": '{"tide_m": 9}'}]  # ids that a second message uses anew
+    dialogue[1:3] = [dialogue[1] | {"tool_calls": [call, other]}, late, early, *again]
+    found = [(r.call.named["port"], r.result["tide_m"]) for r in task_from_row(row).records]
+    assert found == [("Brest", 1), ("Calais", 2), ("Brest", 9)]
+
+
 def test_turns_beyond_the_checklist_are_left_out():
     row = foreign_row()
     del row["extra_info"]["interaction_kwargs"]["checklist_list"][0][1]
