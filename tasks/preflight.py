@@ -91,6 +91,9 @@ def _interpreter(params: Params) -> Finding:
     python = params.engine.python or sys.executable
     needed = ["torch", "transformers", "ray", "verl"] + ["vllm"] * (params.engine.rollout == "vllm")
     named = f"{python}" if params.engine.python else "this one"
+    if any(letter.isspace() for letter in python):
+        where = "move the project, or name a path without one in engine.python (a link to the folder will do)"
+        return Finding("interpreter", f"{python} has a space in its path, which Ray cannot start from", where)
     fix = "name the interpreter of the trainer's environment in engine.python"
     try:
         done = subprocess.run([python, "-c", FIND, *needed], capture_output=True, text=True, timeout=20)

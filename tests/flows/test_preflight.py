@@ -45,6 +45,10 @@ def test_a_gpu_size_fails_at_once_without_one(size, monkeypatch):
     ("sections", "fix"),
     [
         ({"engine": {"python": "/no/such/python"}}, "cannot be started .* in engine.python"),
+        (
+            {"engine": {"python": "/my work/python"}},
+            "/my work/python has a space in its path, which Ray .*a link",
+        ),
         ({"train": {"prompts": 97}}, "96 to train on, 97 a step: lower train.prompts"),
         ({"judge": {**JUDGE, "base_url": dead_url()}}, "does not answer .*or correct judge.base_url"),
         ({"judge": {**JUDGE, "base_url": "http://h", "key_env": "NO_SUCH_KEY"}}, "variable NO_SUCH_KEY"),
