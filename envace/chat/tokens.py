@@ -45,6 +45,7 @@ class TokenLog:
         self._restart: Restart | None = None
         self._sampled = False  # whether a token was sampled since the ids were written anew
         self._sampled_at = 0  # ids before the newest sampled generation
+        self._row_end = 0  # ids up to and with it, where the ids were not written anew since
         self._said_at = 0  # ids before the newest generation, sampled or told without ids
         self._thought = False  # a thought stands in the ids
         self._broken: Restart | None = None  # what the newest generation does to the next prompt
@@ -77,6 +78,7 @@ class TokenLog:
         if ids:
             self._sampled, self._sampled_at = True, len(self._ids)
             self._ids += ids
+            self._row_end = len(self._ids)
         marked = any(_holds(ids, mark) for mark in self._marks)
         if marked and said is None:
             said = self._read(tuple(ids))
@@ -151,9 +153,12 @@ class TokenLog:
         self._awaits_sample = True
 
     def _begin(self, reason: Restart | None, ids: list[int]) -> None:
-        """Other ids, unless they turn out to continue those before: what a template may do it need not do."""
-        if not self._ids or ids[: len(self._ids)] != self._ids:
-            self._restart, self._sampled = reason, False
+        """Other ids, unless they turn out to continue those before: what a template may do it need not do.
+
+        A prompt whose generation told no ids is in no row, so what follows need not continue it."""
+        before = self._ids[: self._row_end or None]
+        if not before or ids[: len(before)] != before:
+            self._restart, self._sampled, self._row_end = reason, False, 0
         self._ids = ids
 
     def _fault(self, ids: Sequence[int], said: Message | None, marked: bool) -> Restart | None:

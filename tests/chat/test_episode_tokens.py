@@ -4,7 +4,7 @@ on."""
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from token_kit import KINDS, TOOLS, Watched, renderer
 
@@ -86,6 +86,11 @@ replies = st.tuples(
 )
 
 
+PLAIN, CALLED = ("", [], "end", False), ("", [CALL], "end", False)
+UNTOLD = ("<think>\nhm\n</think>\n\n", [CALL], "end", True)
+"""Its prompt is in no row, and the next one continues the row before it."""
+
+
 def reply(r, drawn) -> Completion:
     thought, pieces, end, hidden = drawn
     ends = {"end": r.end_id, "foreign": max(r.end_ids - {r.end_id}, default=r.end_id), "cut": None}
@@ -98,6 +103,7 @@ def reply(r, drawn) -> Completion:
     st.sampled_from(["ignore", "execute"]),
     st.sampled_from(["template", "keep"]),
 )
+@example([PLAIN, PLAIN, CALLED, UNTOLD, *[PLAIN] * 8], "tiny", "ignore", "template")
 @settings(max_examples=200, deadline=None)
 def test_merged_rows_are_the_rows_of_the_log(script, kind, thought_calls, old_thoughts):
     r, method = RENDERERS[kind], Method(thought_calls=thought_calls, old_thoughts=old_thoughts)
