@@ -101,7 +101,7 @@ def test_a_stage_that_fails_with_the_key_in_its_words_leaves_none_either(root, m
 
     with server(key=KEY) as (url, _):
         run = Run("bench@other-bfcl", parse(params_of(url)), root)
-        with pytest.raises(StageFailed) as caught, stage_run(run, ("bench",), {}, "other") as log:  # noqa: PT012
+        with pytest.raises(StageFailed) as caught, stage_run(run, ("bench",), {}, "other") as log:
             run.log = log
             baselines.write_baseline.fn(run, "other", root / "models/other")
             monkeypatch.setattr(bench, "evaluate", broken)

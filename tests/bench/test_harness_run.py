@@ -47,8 +47,11 @@ def until(true, seconds: float = 120) -> bool:
 
 def gone(mark: str) -> bool:
     """Whether no live process has the mark on its command line."""
-    lines = lambda: [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]  # noqa: E731
-    return until(lambda: not any(mark in line for line in lines()), 60)
+
+    def alive() -> bool:
+        return any(mark in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+
+    return until(lambda: not alive(), 60)
 
 
 def is_up(folder: Path) -> bool:

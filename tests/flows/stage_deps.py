@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "dvc.yaml"
 # Starts and watches stages, writes logs, checks parameters (which DVC watches by key).
 NEUTRAL = re.compile(
-    r"(flows\._\w+|flows\.services|tasks\.(run|tracking|summary|artifacts)|envace\.(track|params|config|errors|types|io)\b.*)$"
+    r"(flows\._\w+|flows\.services|tasks\.(run|tracking|summary|artifacts)|"
+    r"envace\.(track|params|config|errors|types|io)\b.*)$"
 )
 SHAPES_OUTPUTS = {"envace.config.method", "envace.io.chat_client"}  # of these
 DATA = {  # what is read, by words in the code that reads it
