@@ -250,7 +250,8 @@ def test_ray_7977_an_address_in_the_shell_is_not_the_trainers(monkeypatch: pytes
     "proxy", [{"http_proxy": "http://127.0.0.1:9"}, {"ALL_PROXY": "socks5://127.0.0.1:9"}]
 )
 def test_prefect_12896_a_stage_reaches_its_own_servers_beside_a_proxy(tmp_path: Path, proxy: dict) -> None:
-    env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()}
+    named = ("PREFECT_", "MLFLOW_", "ENVACE_")
+    env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith(named)}
     env |= proxy | {"ENVACE_STATE": str(tmp_path), "https_proxy": "http://127.0.0.1:9"}
     command = [sys.executable, "-m", "flows.report"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
