@@ -126,7 +126,7 @@ def test_the_tiny_policy_is_served_and_scored_by_bfcl_as_a_stage(project):
     )
     assert tags["version.harness"].startswith("bfcl-2026.3.23") and tags["bench.trials"] == "1"
     names = {n for (n,) in logged(project, "select distinct key from metrics where key like 'bench/%'")}
-    assert {"bench/bfcl.simple_python.reward.strict", "bench/start.bfcl.simple_python.reward.strict"} <= names
+    assert {"bench/bfcl.simple_python.reward.strict", "bench/bfcl_start"} <= names
     again = run(project, sys.executable, "-m", "dvc", "repro", "-s", "bench@start-bfcl")
     assert "didn't change" in again.stdout
 
