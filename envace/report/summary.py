@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from envace.report.bench import headline, is_official
+from envace.report.bench_scores import headline, is_official
 from envace.report.estimates import Estimate, estimate, number
 from envace.report.study import START, Study
 

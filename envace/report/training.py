@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from envace.report import paper, plots
-from envace.report.bench import HEADLINES, find, headline, key_of, score_of
+from envace.report.bench_scores import HEADLINES, find, headline, key_of, score_of
 from envace.report.estimates import estimate, number
 from envace.report.results import EvalRun, TrainRun
 from envace.report.study import BENCHMARKS, START, Study, arm_of

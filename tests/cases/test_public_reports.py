@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -252,10 +253,9 @@ def test_ray_7977_an_address_in_the_shell_is_not_the_trainers(monkeypatch: pytes
 def test_prefect_12896_a_stage_reaches_its_own_servers_beside_a_proxy(tmp_path: Path, proxy: dict) -> None:
     named = ("PREFECT_", "MLFLOW_", "ENVACE_")
     env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith(named)}
-    env |= proxy | {"ENVACE_STATE": str(tmp_path), "https_proxy": "http://127.0.0.1:9"}
+    root = HERE.parents[1]
+    env |= proxy | {"https_proxy": "http://127.0.0.1:9", "PYTHONPATH": str(root)}
+    shutil.copy(root / "params.yaml", tmp_path)  # the stage writes below its folder, not into the checkout
     command = [sys.executable, "-m", "flows.report"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
-    said = done.stdout + done.stderr
-    assert not any(word in said for word in ("socksio", "ConnectError", "roxy", "ephemeral", "timed out")), (
-        said
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "report/index.html").is_file(), done.stdout + done.stderr
